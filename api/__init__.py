@@ -1,0 +1,1 @@
+"""The edges people touch: REST, pages, and the `ratchet` command line."""

@@ -1,0 +1,145 @@
+"""The nouns of measuring: prompts, requests as they went, a measurement, a verdict.
+
+Decides what is recorded. How load is made is `load.py`, what is derived `measure.py`, what is a win `verdict.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One request of a workload. `name` is the block for paired comparisons."""
+
+    name: str
+    kind: str
+    messages: tuple[dict[str, str], ...]
+    max_tokens: int
+    json_schema: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is asked of a server, completely; equal fingerprints may be compared.
+
+    `cache` is `cold` (flushed, or prompts salted per repeat) or `warm`. `arrival_rate_s` is requests per second
+    (None: closed loop at `concurrency`).
+    """
+
+    name: str
+    prompts: tuple[Prompt, ...]
+    concurrency: tuple[int, ...] = (1,)
+    repeats: int = 1
+    warmup_requests: int = 1
+    temperature: float = 0.0
+    cache: str = "cold"
+    arrival_rate_s: float | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class RequestSample:
+    """One request as the client saw it. Times in seconds from the start of the measurement.
+
+    `token_times_s` has one entry per received chunk, `chunk_tokens` how many tokens it carried.
+    `output_tokens` is the server's usage field, `stream_tokens` what the stream showed.
+    """
+
+    prompt: str
+    kind: str
+    concurrency: int
+    repeat: int
+    start_s: float
+    first_token_s: float | None
+    end_s: float
+    prompt_tokens: int
+    output_tokens: int
+    stream_tokens: int
+    token_times_s: tuple[float, ...]
+    chunk_tokens: tuple[int, ...]
+    finish_reason: str | None
+    error: str | None
+    text: str
+    engine_timings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Say whether the request ended as it should."""
+        return self.error is None
+
+    @property
+    def end_to_end_tok_s(self) -> float:
+        """Output tokens over the whole time of the request, prompt included; 0 when it failed."""
+        span = self.end_s - self.start_s
+        return self.output_tokens / span if self.ok and span > 0 else 0.0
+
+    @property
+    def decode_tok_s(self) -> float:
+        """(tokens - 1) / (last - first token time); 0 when it failed or had fewer than two tokens."""
+        if not self.ok or self.first_token_s is None or len(self.token_times_s) < 2 or self.output_tokens < 2:
+            return 0.0
+        span = self.token_times_s[-1] - self.first_token_s
+        return (self.output_tokens - 1) / span if span > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One benchmark of one server start.
+
+    `tok_s` holds, by prompt name, the value of each repeat of the objective's quantity (end-to-end tok/s of a
+    stream at the first concurrency level): these are the blocks of the verdict. `metrics` has every derived
+    quantity under its unit-bearing name (`output_tok_s`, `ttft_p99_ms`, `itl_p50_ms`, `error_rate`, ...), and per
+    level as `output_tok_s@8`.
+    """
+
+    workload_fingerprint: str
+    path: str
+    tok_s: dict[str, list[float]]
+    metrics: dict[str, float]
+    samples: tuple[RequestSample, ...]
+    accept_len: float | None = None
+    accept_rate: float | None = None
+    step_ms: float | None = None
+    ended_early: bool = False
+    early_reason: str = ""
+    warnings: tuple[str, ...] = ()
+    started_at: str = ""
+    bench_s: float = 0.0
+
+
+class Outcome(StrEnum):
+    """What the evidence says about a candidate against the baseline."""
+
+    WIN = "win"
+    WORSE = "worse"
+    NO_SIGNIFICANT_WIN = "no_significant_win"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class VerdictResult:
+    """Ratio of candidate to baseline with its interval; `next` says which arm to restart next, or `stop`."""
+
+    outcome: Outcome
+    ratio: float
+    ci_low: float
+    ci_high: float
+    restarts: int
+    next: str
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """Whether a candidate's outputs are the baseline's, as far as the baseline agrees with itself."""
+
+    ok: bool
+    agreement: float
+    """Mean share of common prefix with the baseline, 0..1."""
+    self_agreement: float
+    tolerance: float
+    problems: tuple[str, ...] = ()
+    lossy: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""What each engine's flags, logs and endpoints mean. Knows texts and rules, never a channel to a host."""
