@@ -111,9 +111,7 @@ class CommandTimeout(HostError):
 class CommandFailed(HostError):
     """A remote command ended with a status other than 0."""
 
-    def __init__(
-        self, host: str, message: str, *, exit_code: int, stderr: str = "", remedy: str = ""
-    ) -> None:
+    def __init__(self, host: str, message: str, *, exit_code: int, stderr: str = "", remedy: str = "") -> None:
         super().__init__(host, message, remedy=remedy)
         self.exit_code = exit_code
         self.stderr = stderr
