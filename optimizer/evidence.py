@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 
-
 from optimizer.bench.base import RequestSample
 from optimizer.run import StudyRun
 from optimizer.trial_log import sample_of
@@ -17,7 +16,7 @@ DONE = frozenset({"complete", "pruned", "infeasible"})
 def all_trials(run: StudyRun) -> list[TrialRecord]:
     """Every trial of the study, in order."""
     with run.db.read() as conn:
-        return list(trials.list_trials(conn, run.study.id, limit=ALL))
+        return list(trials.list_trials(conn, run.study.id))
 
 
 def complete(run: StudyRun, *, kind: str) -> list[TrialRecord]:
@@ -84,5 +83,3 @@ def home_start_s(run: StudyRun) -> float:
     """How long the plain server needs to be ready, by its own starts so far; 10 minutes before anything is known."""
     starts = [t.timings.get("ready_s", 0.0) for t in complete(run, kind="baseline")]
     return max(starts, default=600.0)
-
-

@@ -46,7 +46,10 @@ def take_over(run: StudyRun) -> None:
     if process.listeners(run.link, run.port, deadline=Deadline.after(30)):
         run.say("home", state="stopping", command=" ".join(run.home.argv) or run.home.systemd_unit)
         home.stop(
-            run.link, run.home, run_dir=run.host.run_dir, fence=run.lease.fence,
+            run.link,
+            run.home,
+            run_dir=run.host.run_dir,
+            fence=run.lease.fence,
             deadline=Deadline.after(STOP_TIMEOUT_S),
         )
     run.home_running = False
@@ -67,7 +70,10 @@ def stop_leftovers(run: StudyRun) -> None:
             continue
         run.say("note", text=f"stopping a server of an interrupted trial (run {server.run_id})")
         process.stop(
-            run.link, server, run_dir=run.host.run_dir, fence=run.lease.fence,
+            run.link,
+            server,
+            run_dir=run.host.run_dir,
+            fence=run.lease.fence,
             deadline=Deadline.after(STOP_TIMEOUT_S),
         )
 
@@ -84,8 +90,12 @@ def find_home(run: StudyRun) -> HomeServer | None:
     entry = run.host.home
     if entry is not None:
         return HomeServer(
-            argv=tuple(entry.command), env=dict(entry.env), cwd=entry.cwd, systemd_unit=entry.systemd_unit,
-            port=run.port, found="given",
+            argv=tuple(entry.command),
+            env=dict(entry.env),
+            cwd=entry.cwd,
+            systemd_unit=entry.systemd_unit,
+            port=run.port,
+            found="given",
         )
     listeners = process.listeners(run.link, run.port, deadline=Deadline.after(30))
     if not listeners:
@@ -128,15 +138,23 @@ def arm_guard(run: StudyRun) -> None:
     def renew() -> None:
         try:
             guard.renew(
-                run.link, run_dir=run.host.run_dir, fence=run.lease.fence,
-                deadline_at=deadline_for_guard(run.lease, run.clock, grace_s), deadline=Deadline.after(30),
+                run.link,
+                run_dir=run.host.run_dir,
+                fence=run.lease.fence,
+                deadline_at=deadline_for_guard(run.lease, run.clock, grace_s),
+                deadline=Deadline.after(30),
             )
         except HostError as error:
             log.warning("guard.renew_failed", host=run.host.name, error=error.message)
 
     guard.arm(
-        run.link, server, run_dir=run.host.run_dir, fence=run.lease.fence,
-        deadline_at=deadline_for_guard(run.lease, run.clock, grace_s), grace_s=grace_s, deadline=Deadline.after(60),
+        run.link,
+        server,
+        run_dir=run.host.run_dir,
+        fence=run.lease.fence,
+        deadline_at=deadline_for_guard(run.lease, run.clock, grace_s),
+        grace_s=grace_s,
+        deadline=Deadline.after(60),
     )
     run.lease.on_renew = renew
     run.say("guard", state="armed", grace_s=grace_s)

@@ -116,7 +116,10 @@ def explore(run: StudyRun) -> None:
         attempt(
             run,
             Proposal(
-                "explore", suggestion.canonical_key, dict(suggestion.params), suggestion.number,
+                "explore",
+                suggestion.canonical_key,
+                dict(suggestion.params),
+                suggestion.number,
                 incumbent=evidence.incumbent(run),
             ),
         )

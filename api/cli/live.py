@@ -46,7 +46,7 @@ class View:
         """Read what is new; return one plain line for each thing worth telling."""
         with self.db.read() as conn:
             fresh = events.since(conn, self.last_event, study_id=self.study_id, limit=500)
-            self.study = studies.get(conn, self.study_id)
+            self.study = studies.find(conn, self.study_id)
             self.trials = list(trials.list_trials(conn, self.study_id, limit=100_000))
         lines = []
         for event in fresh:
@@ -104,7 +104,9 @@ class View:
 
     def baseline_tok_s(self) -> float | None:
         """Mean of the baseline's restarts so far."""
-        values = [t.output_tok_s for t in self.trials if t.arm == "baseline" and t.state == "complete" and t.output_tok_s]
+        values = [
+            t.output_tok_s for t in self.trials if t.arm == "baseline" and t.state == "complete" and t.output_tok_s
+        ]
         return statistics.fmean(values) if values else None
 
     def time_left_s(self) -> float | None:
@@ -127,12 +129,27 @@ def table(view: View) -> Group:
     """Draw the view."""
     out = Table(expand=True, show_edge=False, pad_edge=False, header_style="bold")
     for name, style in (("#", "dim"), ("phase", ""), ("tok/s", "bold"), ("accept", ""), ("differs from home", "cyan")):
-        out.add_column(name, style=style, justify="right" if name in {"#", "tok/s", "accept"} else "left", no_wrap=name != "differs from home")
+        out.add_column(
+            name,
+            style=style,
+            justify="right" if name in {"#", "tok/s", "accept"} else "left",
+            no_wrap=name != "differs from home",
+        )
     best = view.best()
     for trial in view.trials[-SHOWN_TRIALS:]:
-        out.add_row(str(trial.number), trial.kind, _speed(view, trial), f"{trial.accept_len:.2f}" if trial.accept_len else "",
-                    _what(view, trial), style="green" if best and trial.number == best.number else None)
-    return Group(Panel(_head(view, best), title="ratchet", title_align="left"), out, *(Text(n, style="yellow") for n in view.notes))
+        out.add_row(
+            str(trial.number),
+            trial.kind,
+            _speed(view, trial),
+            f"{trial.accept_len:.2f}" if trial.accept_len else "",
+            _what(view, trial),
+            style="green" if best and trial.number == best.number else None,
+        )
+    return Group(
+        Panel(_head(view, best), title="ratchet", title_align="left"),
+        out,
+        *(Text(n, style="yellow") for n in view.notes),
+    )
 
 
 def _speed(view: View, trial: TrialRecord) -> str:
@@ -160,7 +177,10 @@ def _head(view: View, best: TrialRecord | None) -> Text:
     if base:
         text.append(f"\nhome {base:.1f} tok/s")
         if best and best.output_tok_s:
-            text.append(f"   best so far {best.output_tok_s:.1f} tok/s ({best.output_tok_s / base:.2f}x, not yet proven)", style="green")
+            text.append(
+                f"   best so far {best.output_tok_s:.1f} tok/s ({best.output_tok_s / base:.2f}x, not yet proven)",
+                style="green",
+            )
     return text
 
 

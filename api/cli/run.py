@@ -64,7 +64,9 @@ def find_or_create(db: Database, spec: StudySpec) -> StudyRecord:
     return known
 
 
-def end(db: Database, study: StudyRecord, settings: Settings, *, as_json: bool, extra: dict[str, Any] | None = None) -> None:
+def end(
+    db: Database, study: StudyRecord, settings: Settings, *, as_json: bool, extra: dict[str, Any] | None = None
+) -> None:
     """Print how the study ended and leave with its exit code."""
     document = summary(db, study, settings) | (extra or {})
     if as_json:

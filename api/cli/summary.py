@@ -6,9 +6,7 @@ from typing import Any
 
 import click
 
-from api.reports import build
-from api.reports.html import render
-from api.reports.sentences import verdict_sentence
+from api.reports import build, html
 from optimizer.settings import Settings
 from optimizer.studies import StudyState
 from storage import trials
@@ -18,11 +16,8 @@ from storage.records import StudyRecord
 
 def write_report(db: Database, study: StudyRecord, settings: Settings) -> str:
     """Write the HTML report of a study into the data folder; return its path."""
-    folder = settings.data_dir / "reports"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{study.name}-{study.id}.html"
-    path.write_text(render(build.collect(db, study.id)), encoding="utf-8")
-    return str(path)
+    path = settings.data_dir / "reports" / f"{study.name}-{study.id}.html"
+    return str(html.write(build.collect(db, study.id), path))
 
 
 def summary(db: Database, study: StudyRecord, settings: Settings) -> dict[str, Any]:
@@ -39,10 +34,12 @@ def summary(db: Database, study: StudyRecord, settings: Settings) -> dict[str, A
         "state": study.state,
         "reason": study.state_reason,
         "verdict": study.verdict,
-        "sentence": verdict_sentence(build.collect(db, study.id)),
+        "sentence": html.sentence(build.collect(db, study.id)),
         "trials": len(rows),
         "by_state": {s: sum(t.state == s for t in rows) for s in sorted({t.state for t in rows})},
-        "best": None if best is None else {"trial": best.number, "params": best.params, "output_tok_s": best.output_tok_s},
+        "best": None
+        if best is None
+        else {"trial": best.number, "params": best.params, "output_tok_s": best.output_tok_s},
         "launch_command": shown.launch_command if shown else None,
         "home": study.home,
         "report": write_report(db, study, settings),

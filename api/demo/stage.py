@@ -118,12 +118,30 @@ def set_stage(assets: Assets, say: Callable[[str], None]) -> Iterator[Stage]:
     try:
         sshd, facts = _start_sshd(folder)
         port = free_port()
-        command = [*assets.command, "--model", assets.model, "--host", "127.0.0.1", "--port", str(port),
-                   "--ctx-size", "4096", "--parallel", "1", "--threads", str(max(1, min(MAX_THREADS, os.cpu_count() or 1)))]
+        command = [
+            *assets.command,
+            "--model",
+            assets.model,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--ctx-size",
+            "4096",
+            "--parallel",
+            "1",
+            "--threads",
+            str(max(1, min(MAX_THREADS, os.cpu_count() or 1))),
+        ]
         with (folder / "home.log").open("wb") as log:
             home = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                env={**os.environ, **assets.env}, cwd=folder,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **assets.env},
+                cwd=folder,
             )
         stage = Stage(folder, facts, home, command, port, assets)
         _wait_for_home(stage)
@@ -140,8 +158,11 @@ def set_stage(assets: Assets, say: Callable[[str], None]) -> Iterator[Stage]:
 def _start_sshd(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
     with (folder / "sshd.log").open("wb") as errors:
         sshd = subprocess.Popen(
-            [sys.executable, "-m", "api.demo.sshd", str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=errors, start_new_session=True,
+            [sys.executable, "-m", "api.demo.sshd", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
         )
     assert sshd.stdout is not None
     line = sshd.stdout.readline()
