@@ -25,7 +25,10 @@ def missing() -> list[str]:
 def install(packages: list[str]) -> None:
     """Install packages through apt-get, trying a fresh package list first."""
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]):
+    for command in (
+        ["apt-get", "update", "-qq"],
+        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages],
+    ):
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             print(f"{' '.join(command)}: {done.stderr.strip()[-300:]}", file=sys.stderr)
