@@ -81,7 +81,12 @@ class CanonicalSpace:
         self._conditions = [(compile_expression(c.when, vocabulary), c) for c in space.conditions]
         self._rules = [compile_expression(r, vocabulary) for r in space.rules]
         self._memo: dict[tuple[FlagValue | None, ...], Check] = {}
-        self._pool = None if pool is None else _unique(self.check(c).candidate for c in pool)
+        self._pool: list[Candidate] | None = None
+        self._pool_keys: frozenset[str] = frozenset()
+        if pool is not None:
+            self._pool = _unique(self.check(c).candidate for c in pool)
+            self._pool_keys = frozenset(c.key for c in self._pool)
+            self._memo.clear()
         self._listed: list[Candidate] | None = None
 
     # -- one configuration ---------------------------------------------------------------------------------------
@@ -114,6 +119,8 @@ class CanonicalSpace:
         result = self._effective(config)
         if result.verdict is Verdict.REJECTED:
             return Check(None, result.reasons or ("the engine rejects it",))
+        if self._pool is not None and result.key not in self._pool_keys:
+            return Check(None, ("it is outside the given pool",))
         features = tuple(result.config.get(n) for n in self.names)
         return Check(Candidate(config, dict(result.config), result.key, features))
 
@@ -172,11 +179,7 @@ class CanonicalSpace:
         base = self.normalise(config)
         own = self.check(base).candidate
         found = _unique(self.check(step).candidate for step in self._steps(base))
-        kept = [c for c in found if own is None or c.key != own.key]
-        if self._pool is not None:
-            keys = {c.key for c in self._pool}
-            kept = [c for c in kept if c.key in keys]
-        return kept
+        return [c for c in found if own is None or c.key != own.key]
 
     def _steps(self, base: dict[str, FlagValue]) -> Iterator[dict[str, FlagValue | None]]:
         for name, values in self.values.items():
