@@ -88,11 +88,10 @@ def changed_parameters(trial: TrialRecord, base: TrialRecord | None, spec: Mappi
     baseline = spec.get("baseline") or {}
     original: dict[str, Any] = {**(launch.get("flags") or {}), **(baseline.get("flags") or {})}
     original |= {f"env.{k}": v for k, v in {**(launch.get("env") or {}), **(baseline.get("env") or {})}.items()}
-    if base is not None:
-        original |= base.params
     changed = {k: v for k, v in trial.params.items() if original.get(k) != v}
-    if trial.arm != "baseline" and base is not None:
-        changed |= {k: None for k, v in base.params.items() if k not in trial.params and v not in (None, False)}
+    if trial.arm != "baseline":
+        searched = {*((spec.get("space") or {}).get("parameters") or {}), *(base.params if base else {})}
+        changed |= {k: None for k in sorted(searched) if k in original and k not in trial.params}
     return changed
 
 

@@ -40,14 +40,13 @@ def list_hosts(use: Use, _: Viewer, limit: paging.Limit = paging.DEFAULT_LIMIT, 
     return {"items": items, "next": paging.encode(items[-1]["name"]) if len(found) > limit else None}
 
 
-@router.get("/hosts/{name}", response_model=HostOut, responses=problems(404) | {304: {"description": "Same"}})
-def get_host(name: str, request: Request, response: Response, use: Use, _: Viewer) -> Any:
+@router.get("/hosts/{name}", response_model=HostOut, responses=problems(404))
+def get_host(name: str, response: Response, use: Use, _: Viewer) -> Any:
     """Read a host."""
     with use.db.read() as conn:
         record = hosts.get(conn, name)
         lease = leases.get(conn, name)
-    if etags.not_modified(request, response, record.version):
-        return Response(status_code=304, headers={"ETag": etags.tag(record.version)})
+    response.headers["ETag"] = etags.tag(record.version)
     return views.host(record, lease, use.now())
 
 
