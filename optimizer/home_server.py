@@ -222,7 +222,7 @@ def start_and_prove(run: StudyRun, server: HomeServer) -> None:
     raise NeedsAttention(
         run.host.name,
         f"home was started again and does not answer after {timeout_s:.0f} s",
-        remedy=f"look at its log under {run.host.run_dir} on the host; `ratchet host restore {run.host.name}` tries again",
+        remedy=f"look at its log under {run.host.run_dir} there; `ratchet host restore {run.host.name}` tries again",
     )
 
 

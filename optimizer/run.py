@@ -56,6 +56,8 @@ class StudyRun:
     home_running: bool = False
     baseline_outputs: list[list[RequestSample]] = field(default_factory=list)
     """The requests of every baseline restart so far, for the output check."""
+    reference_tok_s: float | None = None
+    """The baseline's speed on this host at this time: the mean of its latest restarts."""
 
     @property
     def port(self) -> int:
@@ -118,7 +120,9 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         engine = find_engine(spec.engine)
         hardware = facts.hardware(link, deadline=Deadline.after(60))
         version, known_flags = learn_version(link, engine, spec)
-        space = spec_space.parse(spec.space.model_dump(exclude_none=True), presets=engine.presets(version))
+        space = spec_space.parse(
+            spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=set(spec.launch.flags)
+        )
         run = StudyRun(
             db=db,
             study=study,
@@ -132,7 +136,11 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             search=open_study(
                 db.optuna_url,
                 f"{study.name}-{study.id}",
-                space=CanonicalSpace(space, lambda params: effective(engine, spec, params, version, hardware, space)),
+                space=CanonicalSpace(
+                    space,
+                    lambda params: effective(engine, spec, params, version, hardware, space),
+                    fixed=spec.launch.flags,
+                ),
                 sampler=spec.sampler,
                 seed=spec.seed,
             ),

@@ -21,6 +21,7 @@ from optimizer.readiness import Ready
 from optimizer.remote import process
 from optimizer.remote.base import RunningServer
 from optimizer.run import StudyRun
+from optimizer.search.study import result_of
 from optimizer.trial_log import TrialLog
 from storage.records import TrialRecord
 
@@ -221,10 +222,10 @@ def failed(explanation: Explanation, attempt: int) -> Outcome:
 
 
 def tell(run: StudyRun, trial: TrialRecord, outcome: Outcome) -> None:
-    """Tell the search what it may learn, and remember that it was told."""
-    if trial.optuna_number is None:
+    """Tell the search what it may learn, and remember that it was told; an interrupted trial will be asked again."""
+    if trial.optuna_number is None or trial.state == "interrupted":
         return
-    run.search.tell_trial(trial)
+    run.search.tell(trial.optuna_number, result_of(trial))
     trial_log.mark_told(run, trial)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from optimizer.errors import Conflict, NotFound
 from optimizer.spec import HostEntry, StudySpec, parse_study
-from storage import events, hosts, studies
 from storage import errors as storage_errors
+from storage import events, hosts, studies
 from storage.engine import Database
 from storage.records import HostRecord, StudyRecord
 

