@@ -92,9 +92,7 @@ def _keep(use: Services, caller: str, key: str, response: Response) -> None:
     headers = {k: v for k, v in response.headers.items() if k in KEPT_HEADERS}
     body = bytes(response.body).decode()
     with use.db.write() as conn:
-        idempotency.finish(
-            conn, caller, key, status=response.status_code, response={"body": body, "headers": headers}
-        )
+        idempotency.finish(conn, caller, key, status=response.status_code, response={"body": body, "headers": headers})
 
 
 def _forget(use: Services, caller: str, key: str) -> None:

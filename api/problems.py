@@ -193,7 +193,7 @@ class CatchAll:
 
         try:
             await self.app(scope, receive, watch)
-        except Exception:  # noqa: BLE001
+        except Exception:
             # The boundary of the service: whatever a route did wrong, the process goes on and the caller is told.
             incident = uuid.uuid4().hex[:12]
             log.exception("request.crashed", incident=incident, path=scope.get("path"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic import field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
 class ApiSettings(BaseSettings):

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-
-
 from optimizer.bench.base import RequestSample
 from optimizer.run import StudyRun
 from optimizer.trial_log import sample_of
 from storage import measurements, trials
 from storage.records import MeasurementRecord, TrialRecord
 
-ALL = 1_000_000
+START_PHASES = ("launch_s", "load_s", "ready_s")
 DONE = frozenset({"complete", "pruned", "infeasible"})
 
 
 def all_trials(run: StudyRun) -> list[TrialRecord]:
     """Every trial of the study, in order."""
     with run.db.read() as conn:
-        return list(trials.list_trials(conn, run.study.id, limit=ALL))
+        return list(trials.list_trials(conn, run.study.id))
 
 
 def complete(run: StudyRun, *, kind: str) -> list[TrialRecord]:
@@ -43,9 +41,12 @@ def samples_of(run: StudyRun, number: int) -> list[RequestSample]:
         return [sample_of(r) for r in measurements.requests_of(conn, run.study.id, number)]
 
 
-def load_baseline_outputs(run: StudyRun) -> None:
-    """Fill the baseline's outputs from what is recorded (after a restart)."""
-    run.baseline_outputs = [samples_of(run, t.number) for t in complete(run, kind="baseline")]
+def load_baseline(run: StudyRun) -> None:
+    """Fill the baseline's outputs and its current speed from what is recorded."""
+    measured = complete(run, kind="baseline")
+    run.baseline_outputs = [samples_of(run, t.number) for t in measured]
+    latest = [t.output_tok_s for t in measured[-run.spec.baseline.restarts :] if t.output_tok_s]
+    run.reference_tok_s = sum(latest) / len(latest) if latest else None
 
 
 def incumbent(run: StudyRun) -> dict[str, float] | None:
@@ -82,7 +83,5 @@ def longest_trial_s(run: StudyRun) -> float:
 
 def home_start_s(run: StudyRun) -> float:
     """How long the plain server needs to be ready, by its own starts so far; 10 minutes before anything is known."""
-    starts = [t.timings.get("ready_s", 0.0) for t in complete(run, kind="baseline")]
+    starts = [sum(t.timings.get(k, 0.0) for k in START_PHASES) for t in complete(run, kind="baseline")]
     return max(starts, default=600.0)
-
-

@@ -127,7 +127,7 @@ class LeaseKeeper:
 
     def _watch(self) -> None:
         with self._db.read() as conn:
-            record = studies.get(conn, self.study_id)
+            record = studies.find(conn, self.study_id)
         if record is None or record.state == StudyState.STOPPING:
             self._reason = record.state_reason if record else "the study was deleted"
 
@@ -159,9 +159,7 @@ def claim(
         fence = leases.claim(conn, host, owner, ttl_s=ttl_s, now=clock.now(), study_id=study_id)
     if fence is None:
         return None
-    return LeaseKeeper(
-        db, host, owner, study_id, fence, clock=clock, ttl_s=ttl_s, renew_s=renew_s, ends_at=ends_at
-    )
+    return LeaseKeeper(db, host, owner, study_id, fence, clock=clock, ttl_s=ttl_s, renew_s=renew_s, ends_at=ends_at)
 
 
 def deadline_for_guard(keeper: LeaseKeeper, clock: Clock, grace_s: float) -> datetime:

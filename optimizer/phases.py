@@ -9,12 +9,13 @@ import statistics
 
 import structlog
 
-from optimizer import confirm, evidence, home_server
+from optimizer import confirm, evidence, home_server, trial_log
 from optimizer.engines.base import FlagValue
 from optimizer.errors import RatchetError, Stopped
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal, run_trial
-from optimizer.search.study import SpaceExhausted
+from optimizer.search.policy import SpaceExhausted
+from optimizer.search.study import result_of
 from storage.records import TrialRecord
 
 log = structlog.get_logger(__name__)
@@ -39,7 +40,7 @@ def run_study(run: StudyRun) -> None:
         StudyFailed, HostError: the study cannot go on.
     """
     run.search.reconcile(evidence.all_trials(run))
-    evidence.load_baseline_outputs(run)
+    evidence.load_baseline(run)
     home_server.take_over(run)
     measure_baseline(run)
     explore(run)
@@ -75,9 +76,18 @@ def measure_baseline_once(run: StudyRun) -> TrialRecord:
             f"the baseline cannot be measured: {failure.get('summary', trial.state)}",
             remedy=str(failure.get("remedy", "see the trial's log")),
         )
-    run.baseline_outputs.append(evidence.samples_of(run, trial.number))
-    run.search.note_baseline(trial)
+    evidence.load_baseline(run)
+    if trial.optuna_number is None:
+        tell_baseline(run, trial)
     return trial
+
+
+def tell_baseline(run: StudyRun, trial: TrialRecord) -> None:
+    """Let the search know the baseline as a measured configuration, so that it is never suggested as a new one."""
+    config = run.spec.baseline_config()
+    params = {name: config[name] for name in run.search.space.names if name in config}
+    number = run.search.add_observation(params, result_of(trial))
+    trial_log.set_optuna_number(run, trial, number)
 
 
 def compare_with_expectation(run: StudyRun) -> None:
@@ -109,14 +119,17 @@ def explore(run: StudyRun) -> None:
         if due_for_baseline(run, len(done)):
             measure_baseline_once(run)
         try:
-            suggestion = run.search.ask()
+            suggestion = run.search.ask(host=run.host.name)
         except SpaceExhausted:
             run.say("note", text="every server of this space has been measured")
             return
         attempt(
             run,
             Proposal(
-                "explore", suggestion.canonical_key, dict(suggestion.params), suggestion.number,
+                "explore",
+                suggestion.canonical_key,
+                dict(suggestion.params),
+                suggestion.number,
                 incumbent=evidence.incumbent(run),
             ),
         )
@@ -129,7 +142,7 @@ def due_for_baseline(run: StudyRun, explored: int) -> bool:
 
 
 def attempt(run: StudyRun, proposal: Proposal) -> TrialRecord:
-    """Run a proposal; what infrastructure interrupted is asked again with the same parameters, a bounded number of times.
+    """Run a proposal; what infrastructure interrupted is asked again with the same parameters, `ATTEMPTS` times at most.
 
     Raises:
         StudyFailed: it was interrupted every time, or the failure says that the whole study must stop.

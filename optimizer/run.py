@@ -56,6 +56,8 @@ class StudyRun:
     home_running: bool = False
     baseline_outputs: list[list[RequestSample]] = field(default_factory=list)
     """The requests of every baseline restart so far, for the output check."""
+    reference_tok_s: float | None = None
+    """The baseline's speed on this host at this time: the mean of its latest restarts."""
 
     @property
     def port(self) -> int:
@@ -109,7 +111,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         BadInput: the command is missing there, or the installed version lacks a flag.
     """
     with db.read() as conn:
-        record = hosts.get(conn, study.host)
+        record = hosts.find(conn, study.host)
     if record is None:
         raise BadInput(f"host {study.host} is not registered any more", remedy="register it again")
     host = HostEntry.model_validate(record.entry)
@@ -118,7 +120,9 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         engine = find_engine(spec.engine)
         hardware = facts.hardware(link, deadline=Deadline.after(60))
         version, known_flags = learn_version(link, engine, spec)
-        space = spec_space.parse(spec.space.model_dump(exclude_none=True), presets=engine.presets(version))
+        space = spec_space.parse(
+            spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=set(spec.launch.flags)
+        )
         run = StudyRun(
             db=db,
             study=study,
@@ -132,7 +136,11 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             search=open_study(
                 db.optuna_url,
                 f"{study.name}-{study.id}",
-                space=CanonicalSpace(space, lambda params: effective(engine, spec, params, version, hardware, space)),
+                space=CanonicalSpace(
+                    space,
+                    lambda params: effective(engine, spec, params, version, hardware, space),
+                    fixed=spec.launch.flags,
+                ),
                 sampler=spec.sampler,
                 seed=spec.seed,
             ),
@@ -198,8 +206,12 @@ def check_flags(run: StudyRun) -> None:
     asked |= {f"baseline.flags.{k}": k for k, v in run.spec.baseline.flags.items() if v is not None}
     asked |= {f"space.parameters.{n}": n for n in run.search.space.space.names() if not n.startswith("env.")}
     problems = [
-        Problem(path, f"{run.spec.engine} {run.version or ''} has no such flag".replace("  ", " "), None,
-                did_you_mean(name, run.known_flags))
+        Problem(
+            path,
+            f"{run.spec.engine} {run.version or ''} has no such flag".replace("  ", " "),
+            None,
+            did_you_mean(name, run.known_flags),
+        )
         for path, name in asked.items()
         if not any(spelling in run.known_flags for spelling in spellings(run.engine, name))
     ]

@@ -21,6 +21,7 @@ from optimizer.readiness import Ready
 from optimizer.remote import process
 from optimizer.remote.base import RunningServer
 from optimizer.run import StudyRun
+from optimizer.search.study import result_of
 from optimizer.trial_log import TrialLog
 from storage.records import TrialRecord
 
@@ -74,8 +75,12 @@ def run_trial(run: StudyRun, proposal: Proposal) -> TrialRecord:
     except ServerFailed as failure:
         outcome = failed(failure.explanation, proposal.attempt)
     except (BenchmarkFailed, WrongServer) as failure:
-        outcome = failed(Explanation("unknown", run.engine.name, failure.message, failure.remedy,
-                                     blame=Blame.INFRASTRUCTURE, retry=True), proposal.attempt)
+        outcome = failed(
+            Explanation(
+                "unknown", run.engine.name, failure.message, failure.remedy, blame=Blame.INFRASTRUCTURE, retry=True
+            ),
+            proposal.attempt,
+        )
     finally:
         trial = steps.finish(outcome)
     tell(run, trial, outcome)
@@ -93,13 +98,24 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
         url, path = run.base_url()
         with steps.phase("load"):
             ready = readiness.wait_until_ready(
-                run.link, run.server, plan, engine_name=run.engine.name, url=url,
-                timeout_s=ready_timeout_s(run), check=run.lease.check, on_stage=steps.stage,
+                run.link,
+                run.server,
+                plan,
+                engine_name=run.engine.name,
+                url=url,
+                timeout_s=ready_timeout_s(run),
+                check=run.lease.check,
+                on_stage=steps.stage,
             )
         with steps.phase("measure"):
             measurement = measure.measure(
-                url, engine=run.engine, model=plan.served_model, workload=run.workload, path=path,
-                incumbent=proposal.incumbent, deadline=Deadline.after(run.spec.budget.measure_timeout_s),
+                url,
+                engine=run.engine,
+                model=plan.served_model,
+                workload=run.workload,
+                path=path,
+                incumbent=proposal.incumbent,
+                deadline=Deadline.after(run.spec.budget.measure_timeout_s),
                 cancelled=run.lease.cancelled,
             )
         run.lease.check()
@@ -115,7 +131,11 @@ def launch(run: StudyRun, plan: LaunchPlan, steps: TrialLog) -> RunningServer:
     run_id = uuid.uuid4().hex
     steps.update(run_id=run_id, state="launching")
     return process.launch(
-        run.link, plan, run_id=run_id, run_dir=run.host.run_dir, fence=run.lease.fence,
+        run.link,
+        plan,
+        run_id=run_id,
+        run_dir=run.host.run_dir,
+        fence=run.lease.fence,
         deadline=Deadline.after(LAUNCH_TIMEOUT_S),
     )
 
@@ -135,9 +155,7 @@ def raise_if_dead(run: StudyRun, server: RunningServer, plan: LaunchPlan) -> Non
         raise readiness.death(run.engine.name, text, status.exit_code, plan.expected, phase="benchmark")
 
 
-def judged(
-    run: StudyRun, proposal: Proposal, ready: Ready, measurement: Measurement, steps: TrialLog
-) -> Outcome:
+def judged(run: StudyRun, proposal: Proposal, ready: Ready, measurement: Measurement, steps: TrialLog) -> Outcome:
     """Turn a measurement into an outcome: silent failures first, then the outputs, then the numbers."""
     config = steps.config
     log_text = steps.read_log().decode("utf-8", "replace")
@@ -147,9 +165,7 @@ def judged(
         return replace(failed(quiet, proposal.attempt), ready=ready, measurement=measurement)
     check = None
     if run.baseline_outputs and proposal.arm != "baseline":
-        check = output_check.check(
-            list(measurement.samples), run.baseline_outputs, engine=run.engine, config=config
-        )
+        check = output_check.check(list(measurement.samples), run.baseline_outputs, engine=run.engine, config=config)
     state = "pruned" if measurement.ended_early else "complete"
     return Outcome(state, ready, measurement, quiet, check)
 
@@ -168,7 +184,10 @@ def stop(run: StudyRun, steps: TrialLog) -> None:
         steps.keep_log()
     finally:
         proof = process.stop(
-            run.link, server, run_dir=run.host.run_dir, fence=run.lease.fence,
+            run.link,
+            server,
+            run_dir=run.host.run_dir,
+            fence=run.lease.fence,
             deadline=Deadline.after(STOP_TIMEOUT_S),
         )
         run.server = None
@@ -180,8 +199,14 @@ def rejected(run: StudyRun, planned: Planned) -> Outcome:
     reason = "; ".join(planned.effective.reasons) or "the engine's rules refuse this configuration"
     return Outcome(
         "infeasible",
-        explanation=Explanation("unsupported_combination", run.engine.name, reason,
-                                "take the combination out of the space", blame=Blame.CONFIG, confidence=0.9),
+        explanation=Explanation(
+            "unsupported_combination",
+            run.engine.name,
+            reason,
+            "take the combination out of the space",
+            blame=Blame.CONFIG,
+            confidence=0.9,
+        ),
     )
 
 
@@ -197,13 +222,11 @@ def failed(explanation: Explanation, attempt: int) -> Outcome:
 
 
 def tell(run: StudyRun, trial: TrialRecord, outcome: Outcome) -> None:
-    """Tell the search what it may learn, and remember that it was told."""
-    if trial.optuna_number is None:
+    """Tell the search what it may learn, and remember that it was told; an interrupted trial will be asked again."""
+    if trial.optuna_number is None or trial.state == "interrupted":
         return
-    run.search.tell_trial(trial)
+    run.search.tell(trial.optuna_number, result_of(trial))
     trial_log.mark_told(run, trial)
 
 
 __all__ = ["HostError", "LeaseLost", "Outcome", "Proposal", "Stopped", "run_trial"]
-
-

@@ -9,15 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from optimizer.errors import Conflict, NotFound
 from optimizer.spec import HostEntry, StudySpec, parse_study
-from storage import events, hosts, studies
 from storage import errors as storage_errors
+from storage import events, hosts, studies
 from storage.engine import Database
 from storage.records import HostRecord, StudyRecord
 
@@ -79,7 +78,7 @@ def create(db: Database, spec: StudySpec, *, now: datetime) -> StudyRecord:
         with db.write() as conn:
             if isinstance(spec.host, HostEntry):
                 _register(conn, spec.host, now)
-            elif hosts.get(conn, spec.host) is None:
+            elif hosts.find(conn, spec.host) is None:
                 raise NotFound(f"no host {spec.host!r}", remedy="register it with `ratchet host add FILE.yaml`")
             studies.create(conn, record)
             events.append(conn, record.id, "study", {"state": S.CREATED, "name": spec.name}, now)
@@ -89,12 +88,12 @@ def create(db: Database, spec: StudySpec, *, now: datetime) -> StudyRecord:
 
 
 def _register(conn: Any, entry: HostEntry, now: datetime) -> None:
-    known = hosts.get(conn, entry.name)
+    known = hosts.find(conn, entry.name)
     data = entry.model_dump(mode="json")
     if known is None:
         hosts.put(conn, HostRecord(name=entry.name, entry=data, created_at=now))
     elif known.entry != data:
-        hosts.put(conn, replace(known, entry=data))
+        hosts.update(conn, known.name, entry=data)
 
 
 def fingerprint(spec: StudySpec) -> str:
@@ -110,11 +109,11 @@ def load_spec(record: StudyRecord) -> StudySpec:
 
 def get(db: Database, study_id: str) -> StudyRecord:
     """Return a study by id or name. Raises NotFound."""
-    with db.read() as conn:
-        record = studies.get(conn, study_id)
-    if record is None:
-        raise NotFound(f"no study {study_id!r}", remedy="`ratchet study list` shows all")
-    return record
+    try:
+        with db.read() as conn:
+            return studies.get(conn, study_id)
+    except storage_errors.Missing as error:
+        raise NotFound(f"no study {study_id!r}", remedy="`ratchet study list` shows all") from error
 
 
 def start(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
@@ -175,9 +174,7 @@ def _way_out(state: str) -> str:
     }.get(StudyState(state), "look at the study's reason")
 
 
-def move(
-    db: Database, study_id: str, from_states: set[StudyState], to: StudyState, reason: str, now: datetime
-) -> bool:
+def move(db: Database, study_id: str, from_states: set[StudyState], to: StudyState, reason: str, now: datetime) -> bool:
     """Make one move of the table atomically, with its event. False when the study was in none of `from_states`."""
     legal = {s for s in from_states if to in ALLOWED[s] or s == to}
     with db.write() as conn:

@@ -61,8 +61,11 @@ def propose(run: StudyRun, proposal: Proposal, planned: Planned) -> TrialRecord:
     with run.db.write() as conn:
         number = trials.add(conn, record, host=run.host.name, fence=run.lease.fence)
         events.append(
-            conn, run.study.id, "trial",
-            {"number": number, "state": "proposed", "kind": proposal.kind, "params": proposal.params}, now,
+            conn,
+            run.study.id,
+            "trial",
+            {"number": number, "state": "proposed", "kind": proposal.kind, "params": proposal.params},
+            now,
         )
     return replace(record, number=number)
 
@@ -71,6 +74,20 @@ def mark_told(run: StudyRun, trial: TrialRecord) -> None:
     """Remember that the search has been told; what is recorded and not told is told after a crash."""
     with run.db.write() as conn:
         trials.update(conn, trial.study_id, trial.number, host=run.host.name, fence=run.lease.fence, told=True)
+
+
+def set_optuna_number(run: StudyRun, trial: TrialRecord, number: int) -> None:
+    """Remember under which number the search knows a trial that it did not ask for."""
+    with run.db.write() as conn:
+        trials.update(
+            conn,
+            trial.study_id,
+            trial.number,
+            host=run.host.name,
+            fence=run.lease.fence,
+            optuna_number=number,
+            told=True,
+        )
 
 
 class TrialLog:
@@ -87,8 +104,12 @@ class TrialLog:
         """Change columns of the trial's row, under the fence."""
         with self.run.db.write() as conn:
             trials.update(
-                conn, self.trial.study_id, self.trial.number,
-                host=self.run.host.name, fence=self.run.lease.fence, **fields,
+                conn,
+                self.trial.study_id,
+                self.trial.number,
+                host=self.run.host.name,
+                fence=self.run.lease.fence,
+                **fields,
             )
         self.trial = replace(self.trial, **fields)
 
@@ -139,13 +160,15 @@ class TrialLog:
         """Write everything that was seen in one transaction and return the finished trial."""
         now = self.run.clock.now()
         fields = outcome_fields(outcome)
+        if "metrics" in fields and self.trial.kind != "baseline" and self.run.reference_tok_s:
+            fields["metrics"] = {**fields["metrics"], "reference_tok_s": self.run.reference_tok_s}
         fields |= {"phase": "", "timings": self._all_timings(outcome), "finished_at": now}
-        guard = {"host": self.run.host.name, "fence": self.run.lease.fence}
+        host, fence = self.run.host.name, self.run.lease.fence
         with self.run.db.write() as conn:
-            trials.update(conn, self.trial.study_id, self.trial.number, **guard, **fields)
+            trials.update(conn, self.trial.study_id, self.trial.number, host=host, fence=fence, **fields)
             if outcome.measurement is not None:
                 record, requests = measurement_rows(self.trial, outcome.measurement, self.run)
-                measurements.add(conn, record, requests, **guard)
+                measurements.add(conn, record, requests, host=host, fence=fence)
             if self._log:
                 logs.put(conn, self.trial.study_id, self.trial.number, self._log)
             events.append(conn, self.run.study.id, "trial", self._event(outcome, fields), now)
@@ -153,9 +176,12 @@ class TrialLog:
         return self.trial
 
     def _all_timings(self, outcome: Outcome) -> dict[str, float]:
+        """Seconds by phase; a proven start is split in `load_s` (until healthy) and `ready_s` (until it generated)."""
         timings = dict(self._timings)
         if outcome.ready is not None:
-            timings["ready_s"] = timings.get("load_s", 0.0)
+            healthy = outcome.ready.stages_s.get("healthy", timings.get("load_s", 0.0))
+            timings["ready_s"] = round(max(0.0, timings.get("load_s", 0.0) - healthy), 3)
+            timings["load_s"] = healthy
             timings |= {f"stage:{k}": v for k, v in outcome.ready.stages_s.items()}
         return timings
 
@@ -216,13 +242,13 @@ def measurement_rows(
 
 def request_row(sample: RequestSample) -> RequestRecord:
     """Return a raw request as it is stored."""
-    values = {k: v for k, v in vars(sample).items()}
+    values = dict(vars(sample).items())
     values |= {"token_times_s": list(sample.token_times_s), "chunk_tokens": list(sample.chunk_tokens)}
     return RequestRecord(**values)
 
 
 def sample_of(row: RequestRecord) -> RequestSample:
     """Return a stored request as a sample again."""
-    values = {k: v for k, v in vars(row).items()}
+    values = dict(vars(row).items())
     values |= {"token_times_s": tuple(row.token_times_s), "chunk_tokens": tuple(row.chunk_tokens)}
     return RequestSample(**values)

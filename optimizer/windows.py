@@ -33,13 +33,13 @@ class RuleLike(Protocol):
     """What a window must tell; `storage.records.WindowRecord` does."""
 
     @property
-    def start_cron(self) -> str: ...  # noqa: D102
+    def start_cron(self) -> str: ...
     @property
-    def timezone(self) -> str: ...  # noqa: D102
+    def timezone(self) -> str: ...
     @property
-    def until(self) -> str | None: ...  # noqa: D102
+    def until(self) -> str | None: ...
     @property
-    def duration_min(self) -> int | None: ...  # noqa: D102
+    def duration_min(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,9 @@ def _cron_problems(value: Any) -> list[Problem]:
     except CronSimError as error:
         return [Problem("start_cron", str(error) or "is not a cron expression", value, hint)]
     if len(cron.minutes) * len(cron.hours) != 1:
-        return [Problem("start_cron", "opens more than once a day", value, "one minute and one hour; two windows for two")]
+        return [
+            Problem("start_cron", "opens more than once a day", value, "one minute and one hour; two windows for two")
+        ]
     return []
 
 

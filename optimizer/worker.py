@@ -61,7 +61,7 @@ def advance(
     """
     clock = clock or SystemClock()
     with db.read() as conn:
-        study = studies.get(conn, study_id)
+        study = studies.find(conn, study_id)
     if study is None or study.state not in WORKABLE:
         return None
     window = windowing.look(db, study, clock.now())
@@ -69,8 +69,14 @@ def advance(
         move(db, study.id, {S.QUEUED, S.RUNNING}, S.WAITING_WINDOW, window.reason, clock.now())
         return None
     keeper = claim(
-        db, study.host, owner, study.id, clock=clock,
-        ttl_s=settings.lease_ttl_s, renew_s=settings.lease_renew_s, ends_at=window.work_until,
+        db,
+        study.host,
+        owner,
+        study.id,
+        clock=clock,
+        ttl_s=settings.lease_ttl_s,
+        renew_s=settings.lease_renew_s,
+        ends_at=window.work_until,
     )
     if keeper is None:
         return None
@@ -123,7 +129,7 @@ def _run_phases(run: StudyRun) -> Ending:
         return _attention(run, error)
     except RatchetError as error:
         return _failed(run.db, run.study, error)
-    except Exception as error:  # noqa: BLE001 - the one boundary: whatever breaks, home must be put back
+    except Exception as error:
         log.exception("worker.unexpected", study=run.study.name)
         return Ending(S.FAILED, f"unexpected {type(error).__name__}: {error}; this is a fault of Ratchet")
 
@@ -228,7 +234,7 @@ class Worker:
 
     def _look(self) -> None:
         with self._db.read() as conn:
-            waiting = [s for state in WORKABLE for s in studies.list_studies(conn, limit=1000, after=None, state=state)]
+            waiting = studies.list_studies(conn, limit=1000, state=WORKABLE)
         waiting.sort(key=lambda s: (s.state != S.STOPPING, s.state != S.RUNNING, -s.priority, s.created_at))
         with self._lock:
             self._busy = {h: t for h, t in self._busy.items() if t.is_alive()}
@@ -243,12 +249,8 @@ class Worker:
             self._keepers[study.host] = keeper
 
         try:
-            advance(
-                self._db, study.id, owner=self.name, settings=self._settings, clock=self._clock, on_lease=remember
-            )
+            advance(self._db, study.id, owner=self.name, settings=self._settings, clock=self._clock, on_lease=remember)
         except StorageError as error:
             log.warning("worker.database_unavailable", study=study.name, error=str(error))
         finally:
             self._keepers.pop(study.host, None)
-
-

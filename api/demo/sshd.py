@@ -34,8 +34,12 @@ async def run_command(process: asyncssh.SSHServerProcess[bytes]) -> None:
         process.exit(1)
         return
     child = await asyncio.create_subprocess_exec(
-        "/bin/sh", "-c", process.command,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        "/bin/sh",
+        "-c",
+        process.command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         cwd=os.environ.get("HOME", "/"),
     )
     await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
@@ -61,10 +65,17 @@ async def serve(directory: Path) -> None:
     host_key, client_key = make_keys(directory)
     authorized = asyncssh.import_authorized_keys(client_key.export_public_key().decode())
     server = await asyncssh.listen(
-        "127.0.0.1", 0,
-        server_factory=LoopbackServer, server_host_keys=[host_key], authorized_client_keys=authorized,
-        process_factory=run_command, encoding=None, keepalive_interval=30, line_editor=False,
-        agent_forwarding=False, x11_forwarding=False,
+        "127.0.0.1",
+        0,
+        server_factory=LoopbackServer,
+        server_host_keys=[host_key],
+        authorized_client_keys=authorized,
+        process_factory=run_command,
+        encoding=None,
+        keepalive_interval=30,
+        line_editor=False,
+        agent_forwarding=False,
+        x11_forwarding=False,
     )
     port = server.sockets[0].getsockname()[1]
     facts = {"port": port, "host_key": host_key.get_fingerprint("sha256"), "user": os.environ.get("USER") or "demo"}

@@ -1,4 +1,4 @@
-"""A `llama-server` made of the llama.cpp that the xllamacpp package carries, for machines where the packaged one crashes.
+"""A `llama-server` made of the llama.cpp in the xllamacpp package, for machines where the packaged one crashes.
 
 Understands the flags that the demo uses, spelt as llama-server spells them; serves until SIGTERM. It runs the same
 engine code in process, so it is a real server and no imitation; it is only another front door.

@@ -35,12 +35,16 @@ class StudyReportData:
     @property
     def baselines(self) -> list[TrialRecord]:
         """Completed starts of the original configuration, whatever they were made for."""
-        return [t for t in self.trials if t.arm == BASELINE_ARM and t.state == "complete" and t.output_tok_s is not None]
+        return [
+            t for t in self.trials if t.arm == BASELINE_ARM and t.state == "complete" and t.output_tok_s is not None
+        ]
 
     @property
     def candidates(self) -> list[TrialRecord]:
         """Completed starts of other configurations."""
-        return [t for t in self.trials if t.arm != BASELINE_ARM and t.state == "complete" and t.output_tok_s is not None]
+        return [
+            t for t in self.trials if t.arm != BASELINE_ARM and t.state == "complete" and t.output_tok_s is not None
+        ]
 
     @property
     def failed(self) -> list[TrialRecord]:

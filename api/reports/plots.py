@@ -66,11 +66,15 @@ def progress(data: StudyReportData) -> str:
     for trial in shown:
         height = min(max(y.at(trial.output_tok_s or 0.0), TOP), HEIGHT - BOTTOM)
         kind = "dot pruned" if trial.state == "pruned" else f"dot {escape(trial.kind)}"
-        parts.append(f'<circle class="{kind}" cx="{x.at(trial.number):.1f}" cy="{height:.1f}" r="4">{_title(data, trial)}</circle>')
+        parts.append(
+            f'<circle class="{kind}" cx="{x.at(trial.number):.1f}" cy="{height:.1f}" r="4">{_title(data, trial)}</circle>'
+        )
     for trial in data.trials:
         if trial.state == "infeasible":
             px, py = x.at(trial.number), HEIGHT - BOTTOM - 7
-            parts.append(f'<path class="cross" d="M{px - 3.5:.1f} {py - 3.5}l7 7m0 -7l-7 7">{_title(data, trial)}</path>')
+            parts.append(
+                f'<path class="cross" d="M{px - 3.5:.1f} {py - 3.5}l7 7m0 -7l-7 7">{_title(data, trial)}</path>'
+            )
     return _svg(parts, f"Best output speed over {len(data.trials)} starts")
 
 
@@ -132,7 +136,11 @@ def _best_line(data: StudyReportData, x: Axis, y: Axis) -> str:
     for trial in data.trials:
         speed = trial.output_tok_s
         if trial.state == "complete" and speed is not None and speed > best and trial.arm != "baseline":
-            path += f"M{x.at(trial.number):.1f} {y.at(speed):.1f}" if not path else f"H{x.at(trial.number):.1f}V{y.at(speed):.1f}"
+            path += (
+                f"M{x.at(trial.number):.1f} {y.at(speed):.1f}"
+                if not path
+                else f"H{x.at(trial.number):.1f}V{y.at(speed):.1f}"
+            )
             best = speed
     return f'<path class="bestline" d="{path}H{WIDTH - RIGHT}"/>' if path else ""
 

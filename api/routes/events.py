@@ -17,7 +17,9 @@ from optimizer import studies as verbs
 router = APIRouter(prefix="/api/v1", tags=["events"])
 RETRY_MS = 2000
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-STREAM = {200: {"description": "A stream without end", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+STREAM = {
+    200: {"description": "A stream without end", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
 AfterId = Annotated[int | None, Query(ge=0, le=2**62, description="Only events after this id")]
 LastEventId = Annotated[str | None, Header(description="The id of the last event seen; wins over `after`")]
 

@@ -16,7 +16,9 @@ from api.reports.optuna_file import optuna_file
 from api.schemas import BestOut, ImportanceOut, VerdictOut
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["results"])
-REPORT_CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'self'; sandbox"
+REPORT_CSP = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'self'; sandbox"
+)
 """The report is one file with its style inside and without any script."""
 
 
@@ -108,6 +110,4 @@ def get_export(study_id: str, use: Use, _: Viewer, format: ExportFormat = Export
 
 
 def _file(content: bytes, media_type: str, name: str) -> Response:
-    return Response(
-        content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
-    )
+    return Response(content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})

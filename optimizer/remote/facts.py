@@ -37,9 +37,7 @@ def expand_command(link: HostLink, command: Sequence[str], *, deadline: Deadline
     return [home + w[1:] if w == "~" or w.startswith("~/") else w for w in command]
 
 
-def run_with_env(
-    link: HostLink, argv: Sequence[str], env: Mapping[str, str], *, deadline: Deadline
-) -> Completed:
+def run_with_env(link: HostLink, argv: Sequence[str], env: Mapping[str, str], *, deadline: Deadline) -> Completed:
     """Run a command with variables set; status 127 when it does not exist."""
     pairs = [f"{k}={v}" for k, v in env.items()]
     return link.sh(RUN_SCRIPT, str(len(pairs)), *pairs, *argv, deadline=deadline)
