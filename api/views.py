@@ -42,7 +42,7 @@ def study_detail(record: StudyRecord, counts: dict[str, int]) -> JsonObject:
     return study(record, counts) | {
         "spec": finite(record.spec),
         "fingerprint": record.fingerprint,
-        "home": finite(record.home),
+        "home": launch.shown_home(record.home),
         "hardware": finite(record.hardware),
     }
 
@@ -127,7 +127,7 @@ def host(record: HostRecord, lease: LeaseRecord | None, now: datetime) -> JsonOb
         "host_key": record.host_key,
         "needs_attention": record.needs_attention,
         "facts": finite(facts),
-        "home": finite(record.home),
+        "home": launch.shown_home(record.home),
         "lease": {"owner": lease.owner, "study_id": lease.study_id, "until": lease.until, "fence": lease.fence}
         if held and lease
         else None,

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from api.reports import html
+from api.reports import html, launch
 from api.reports.build import StudyReportData
 
 SCHEMA_VERSION = 1
@@ -25,7 +25,7 @@ def document(data: StudyReportData) -> dict[str, Any]:
         "schema": "ratchet-study",
         "schema_version": SCHEMA_VERSION,
         "generated_at": data.generated_at,
-        "study": asdict(data.study),
+        "study": asdict(data.study) | {"home": launch.shown_home(data.study.home)},
         "summary": {
             "sentence": html.sentence(data),
             "verdict": data.verdict,

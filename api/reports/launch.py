@@ -82,6 +82,13 @@ def home_line(home: Mapping[str, Any] | None) -> str:
     return shlex.join(str(a) for a in argv) if argv else str(home.get("systemd_unit") or "")
 
 
+def shown_home(home: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the original server without the values of its variables: they come from a live process, maybe secret."""
+    if home is None:
+        return None
+    return {k: v for k, v in home.items() if k != "env"} | {"env_names": sorted(home.get("env") or {})}
+
+
 def changed_parameters(trial: TrialRecord, base: TrialRecord | None, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the searched parameters of `trial` whose value is not the original's (None: removed)."""
     launch = spec.get("launch") or {}

@@ -62,7 +62,9 @@ def delete_host(name: str, request: Request, use: Use, _: Admin) -> Response:
 @router.post("/hosts/{name}/check", response_model=HostCheckOut, responses=problems(404, 409, 502, 504))
 def check_host(name: str, use: Use, _: Operator) -> Any:
     """Run the doctor: every finding says what to do. Starts and stops nothing."""
-    findings = verbs.check(use.db, name, now=use.now())
+    from optimizer import host_care
+
+    findings = host_care.check(use.db, name, now=use.now())
     return {
         "host": name,
         "ok": all(f.level != "error" for f in findings),
@@ -74,5 +76,7 @@ def check_host(name: str, use: Use, _: Operator) -> Any:
 @router.post("/hosts/{name}/restore", response_model=RestoreOut, responses=problems(404, 409, 502, 504))
 def restore_host(name: str, use: Use, _: Operator) -> Any:
     """Stop what Ratchet started on the host and put the original server back; refused while a study works there."""
-    detail = verbs.restore(use.db, name, settings=use.settings, clock=use.clock)
+    from optimizer import host_care
+
+    detail = host_care.restore(use.db, name, clock=use.clock)
     return {"host": name, "restored": True, "detail": detail}
