@@ -21,6 +21,8 @@ from storage.records import TrialRecord, VerdictRecord
 
 Attempt = Callable[[StudyRun, Proposal], TrialRecord]
 BASELINE = "baseline"
+SELF_TEST = "self-test"
+"""The arm of an A/A test: the baseline's own configuration under another name."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,9 @@ def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], ar
 
 def choose_finalists(run: StudyRun) -> list[Finalist]:
     """Return the best configurations by posterior that beat the baseline so far, with outputs and limits in order."""
+    if run.spec.self_test:
+        first = evidence.complete(run, kind="baseline")[0]
+        return [Finalist(SELF_TEST, {}, first.output_tok_s or 0.0, first.number)]
     by_key = {t.canonical_key: t for t in evidence.all_trials(run) if t.kind == "explore" and t.state == "complete"}
     reference = run.reference_tok_s or 0.0
     chosen: list[Finalist] = []

@@ -43,7 +43,8 @@ def run_study(run: StudyRun) -> None:
     evidence.load_baseline(run)
     home_server.take_over(run)
     measure_baseline(run)
-    explore(run)
+    if not run.spec.self_test:
+        explore(run)
     confirm.confirm(run, attempt)
 
 
@@ -142,7 +143,7 @@ def due_for_baseline(run: StudyRun, explored: int) -> bool:
 
 
 def attempt(run: StudyRun, proposal: Proposal) -> TrialRecord:
-    """Run a proposal; what infrastructure interrupted is asked again with the same parameters, `ATTEMPTS` times at most.
+    """Run a proposal; what infrastructure interrupted is asked again, at most `ATTEMPTS` times.
 
     Raises:
         StudyFailed: it was interrupted every time, or the failure says that the whole study must stop.
