@@ -15,7 +15,6 @@ from optimizer import evidence
 from optimizer.clock import Deadline
 from optimizer.errors import HostError, PortTaken
 from optimizer.http import Probe
-from optimizer.lease import deadline_for_guard
 from optimizer.plan import plan_server
 from optimizer.remote import guard, home, process
 from optimizer.remote.base import HomeServer
@@ -54,9 +53,19 @@ def take_over(run: StudyRun) -> None:
 
 
 def report_guard(run: StudyRun) -> None:
-    """Show what the guard did on the host while nobody was looking."""
-    for entry in guard.history(run.link, run_dir=run.host.run_dir, deadline=Deadline.after(30)):
-        run.say("guard", **{str(k): v for k, v in entry.items()})
+    """Show what the guard did on the host while nobody was looking, once."""
+    with run.db.read() as conn:
+        record = hosts.get(conn, run.host.name)
+    seen = str(record.facts.get("guard_seen_at", ""))
+    entries = guard.history(run.link, run_dir=run.host.run_dir, deadline=Deadline.after(30))
+    fresh = [e for e in entries if str(e.get("at", "")) > seen]
+    for entry in fresh:
+        if entry.get("event") not in {"armed", "done"}:
+            run.say("guard", **{str(k): v for k, v in entry.items()})
+    if fresh:
+        facts = {**record.facts, "guard_seen_at": str(fresh[-1].get("at", ""))}
+        with run.db.write() as conn:
+            hosts.update(conn, run.host.name, facts=facts)
 
 
 def stop_leftovers(run: StudyRun) -> None:
@@ -118,7 +127,8 @@ def arm_guard(run: StudyRun) -> None:
                 run.link,
                 run_dir=run.host.run_dir,
                 fence=run.lease.fence,
-                deadline_at=deadline_for_guard(run.lease, run.clock, grace_s),
+                deadline_at=run.lease.ends_at,
+                grace_s=grace_s,
                 deadline=Deadline.after(30),
             )
         except HostError as error:
@@ -129,7 +139,7 @@ def arm_guard(run: StudyRun) -> None:
         server,
         run_dir=run.host.run_dir,
         fence=run.lease.fence,
-        deadline_at=deadline_for_guard(run.lease, run.clock, grace_s),
+        deadline_at=run.lease.ends_at,
         grace_s=grace_s,
         deadline=Deadline.after(60),
     )
@@ -146,12 +156,13 @@ def finish(run: StudyRun, *, finished: bool) -> None:
     run.lease.check_owned()
     server = run.home or (from_row(run.study.home) if run.study.home else None)
     adopted = winner_to_adopt(run) if finished else None
-    if adopted is None and server is None:
+    serve = adopted or server
+    if serve is None:
         stop_leftovers(run)
         return
     run.say("home", state="adopting" if adopted else "starting")
     home.restore(
-        run.link, adopted or server, run_dir=run.host.run_dir, fence=run.lease.fence,
+        run.link, serve, run_dir=run.host.run_dir, fence=run.lease.fence,
         deadline=Deadline.after(3 * evidence.home_start_s(run) + START_RESERVE_S), probe=lambda _: generates(run),
     )  # fmt: skip
     run.lease.on_renew = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 
@@ -160,9 +160,3 @@ def claim(
     if fence is None:
         return None
     return LeaseKeeper(db, host, owner, study_id, fence, clock=clock, ttl_s=ttl_s, renew_s=renew_s, ends_at=ends_at)
-
-
-def deadline_for_guard(keeper: LeaseKeeper, clock: Clock, grace_s: float) -> datetime:
-    """When the guard must restore home at the latest: the window's end, or far away without one."""
-    far = clock.now() + timedelta(days=30)
-    return min(keeper.ends_at, far) if keeper.ends_at else far
