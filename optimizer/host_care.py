@@ -84,16 +84,16 @@ def known_home(record: HostRecord, entry: HostEntry) -> HomeServer:
         return HomeServer(
             argv=tuple(given.command), env=dict(given.env), cwd=given.cwd, systemd_unit=given.systemd_unit
         )
-    raise Conflict(f"no original server is known for host {record.name}", remedy="add a home section to the host's entry")
+    raise Conflict(
+        f"no original server is known for host {record.name}", remedy="add a home section to the host's entry"
+    )
 
 
 def _put_back(link: HostLink, entry: HostEntry, server: HomeServer, fence: int, clock: Clock) -> str:
     stopped = 0
     for leftover in process.find_runs(link, run_dir=entry.run_dir, deadline=Deadline.after(60)):
         if not leftover.run_id.startswith(home.RUN_ID_PREFIX):
-            process.stop(
-                link, leftover, run_dir=entry.run_dir, fence=fence, deadline=Deadline.after(STOP_TIMEOUT_S)
-            )
+            process.stop(link, leftover, run_dir=entry.run_dir, fence=fence, deadline=Deadline.after(STOP_TIMEOUT_S))
             stopped += 1
     deadline = Deadline.after(RESTORE_TIMEOUT_S)
     if server.port and process.listeners(link, server.port, deadline=Deadline.after(30)):
