@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from sqlalchemy.dialects import postgresql, sqlite
 
 from storage import codec, leases, tables
 from storage.errors import Missing
-from storage.rows import execute
+from storage.rows import execute, upsert
 
 T = tables.logs
 
@@ -34,15 +31,13 @@ def put(
     if host is not None and fence is not None:
         leases.guard(conn, host, fence)
     packed = codec.pack_log(data, limit=limit)
-    new: dict[str, Any] = {
+    new = {
         "codec": codec.LOG,
         "original_bytes": packed.original_bytes,
         "cut_bytes": packed.cut_bytes,
         "data": packed.data,
     }
-    insert: Any = sqlite.insert if conn.dialect.name == "sqlite" else postgresql.insert
-    statement = insert(T).values(study_id=study_id, number=number, **new)
-    execute(conn, statement.on_conflict_do_update(index_elements=[T.c.study_id, T.c.number], set_=new))
+    upsert(conn, T, {"study_id": study_id, "number": number}, new)
 
 
 def get(conn: Connection, study_id: str, number: int) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, CursorResult, Table
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import Executable
 
 from storage.errors import translated
@@ -50,6 +51,22 @@ def select_record(conn: Connection, record_type: type[R], statement: sa.Select[A
 
 def _mappings(conn: Connection, statement: sa.Select[Any]) -> Iterable[Any]:
     return execute(conn, statement).mappings()
+
+
+def upsert(conn: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Insert a row, or change the one that has this key."""
+    statement = _insert(conn, table).values({**key, **values})
+    execute(conn, statement.on_conflict_do_update(index_elements=list(key), set_=dict(values)))
+
+
+def insert_unless_there(conn: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Insert a row unless one with its key exists; say whether it was inserted."""
+    statement = _insert(conn, table).values(dict(row)).on_conflict_do_nothing()
+    return execute(conn, statement.returning(*table.primary_key.columns)).first() is not None
+
+
+def _insert(conn: Connection, table: Table) -> Any:
+    return sqlite.insert(table) if conn.dialect.name == "sqlite" else postgresql.insert(table)
 
 
 def checked_fields(record_type: type[Any], fields: Mapping[str, Any], *, fixed: tuple[str, ...]) -> dict[str, Any]:

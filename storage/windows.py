@@ -6,12 +6,19 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from sqlalchemy.dialects import postgresql, sqlite
 
 from storage import tables
 from storage.errors import Duplicate, Missing
 from storage.records import WindowRecord, WindowRunRecord
-from storage.rows import checked_fields, columns_of, execute, select_record, select_records, values_of
+from storage.rows import (
+    checked_fields,
+    columns_of,
+    execute,
+    insert_unless_there,
+    select_record,
+    select_records,
+    values_of,
+)
 
 T = tables.windows
 RUNS = tables.window_runs
@@ -80,9 +87,7 @@ def delete(conn: Connection, window_id: str) -> None:
 
 def open_run(conn: Connection, run: WindowRunRecord) -> bool:
     """Store an opening; False when this window already has one on that local date, so nothing runs twice."""
-    insert: Any = sqlite.insert if conn.dialect.name == "sqlite" else postgresql.insert
-    statement = insert(RUNS).values(values_of(run)).on_conflict_do_nothing().returning(RUNS.c.window_id)
-    return execute(conn, statement).first() is not None
+    return insert_unless_there(conn, RUNS, values_of(run))
 
 
 def update_run(conn: Connection, window_id: str, local_date: str, **fields: Any) -> None:
