@@ -58,9 +58,7 @@ def create_app(
         worker=worker,
         open_to_local=open_to_local,
     )
-    app = FastAPI(
-        title="Ratchet", version=version("ratchet-tune"), lifespan=_lifespan, docs_url=None, redoc_url=None
-    )
+    app = FastAPI(title="Ratchet", version=version("ratchet-tune"), lifespan=_lifespan, docs_url=None, redoc_url=None)
     app.state.services = services
     problems.install(app)
     documented.install(app)

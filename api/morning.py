@@ -166,7 +166,11 @@ def serves_now(data: StudyReportData) -> str:
 
 
 def _attention(db: Database, told: list[Report]) -> list[str]:
-    lines = [f"{s['name']} is {s['state'].replace('_', ' ')}: {s['state_reason']}" for s in told if s["state"] in NEEDS_A_HUMAN]
+    lines = [
+        f"{s['name']} is {s['state'].replace('_', ' ')}: {s['state_reason']}"
+        for s in told
+        if s["state"] in NEEDS_A_HUMAN
+    ]
     with db.read() as conn:
         for host in sorted({s["host"] for s in told}):
             record = hosts.find(conn, host)

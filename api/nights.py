@@ -139,7 +139,9 @@ def why_nothing_ran(attached: list[StudyRecord], run: WindowRunRecord) -> str:
     """Say why an opening that was watched brought nothing."""
     waiting = [s for s in attached if s.state in {"waiting_window", "queued"}]
     if waiting:
-        return f"no worker took {waiting[0].name}" + (f" ({waiting[0].state_reason})" if waiting[0].state_reason else "")
+        return f"no worker took {waiting[0].name}" + (
+            f" ({waiting[0].state_reason})" if waiting[0].state_reason else ""
+        )
     unfinished = [s for s in attached if s.state != "finished"]
     if not attached:
         return "no study waits for this window"

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import uvicorn
@@ -23,9 +23,11 @@ from api.settings import ApiSettings
 from optimizer.clock import SystemClock
 from optimizer.errors import BadInput, Problem
 from optimizer.settings import Settings
-from optimizer.worker import Worker
 from storage import keys
 from storage.engine import Database
+
+if TYPE_CHECKING:
+    from optimizer.worker import Worker
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +104,7 @@ def serve(
     """
     check_binding(db, host)
     api_settings = api_settings or ApiSettings()
-    worker = Worker(db, settings=settings) if with_worker else None
+    worker = _make_worker(db, settings) if with_worker else None
     names = LOOPBACK_NAMES | {host, *(n.lower() for n in api_settings.allowed_hosts)}
     restricted = is_loopback(host) or bool(api_settings.allowed_hosts)
     app = create_app(
@@ -140,6 +142,13 @@ def serve(
             night_watch.stop()
             clean = _stop_worker(worker, signals)
     return 0 if clean and server.started else 1
+
+
+def _make_worker(db: Database, settings: Settings) -> Worker:
+    # Imported here: a process that only serves needs no SSH and no search.
+    from optimizer.worker import Worker
+
+    return Worker(db, settings=settings)
 
 
 def _stop_worker(worker: Worker | None, signals: _Signals) -> bool:

@@ -19,8 +19,10 @@ def render(data: StudyReportData) -> str:
         "",
         f"**{html.sentence(data)}**",
         "",
-        (f"{study.engine}{version} on {study.host}, {study.state.replace('_', ' ')}; "
-        f"{len(data.trials)} starts, {len(data.failed)} failed, {html.elapsed(data)}."),
+        (
+            f"{study.engine}{version} on {study.host}, {study.state.replace('_', ' ')}; "
+            f"{len(data.trials)} starts, {len(data.failed)} failed, {html.elapsed(data)}."
+        ),
         "",
         *_best(data),
         *_failures(data),
