@@ -163,7 +163,7 @@ def finish(run: StudyRun, *, finished: bool) -> None:
     run.say("home", state="adopting" if adopted else "starting")
     home.restore(
         run.link, serve, run_dir=run.host.run_dir, fence=run.lease.fence,
-        deadline=Deadline.after(3 * evidence.home_start_s(run) + START_RESERVE_S), probe=lambda _: generates(run),
+        deadline=Deadline.after(3 * (evidence.home_start_s(run) or evidence.UNKNOWN_S) + START_RESERVE_S), probe=lambda _: generates(run),
     )  # fmt: skip
     run.lease.on_renew = None
     if run.host.guard.enabled and server is not None:
