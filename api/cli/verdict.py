@@ -28,9 +28,9 @@ def verdict(as_json: bool) -> None:
     Each restart is one fresh start of a server; the order is the order of measuring. "max_restarts" (optional) is the
     budget over both arms, fixed in advance.
     """
-    from optimizer.bench.verdict import judge
-
     data = _read()
+    from optimizer.bench.verdict import judge  # after reading: numerical libraries take a while to load
+
     prompts = data.get("prompts") or _all_prompts(data["restarts"])
     result = judge(
         prompts,

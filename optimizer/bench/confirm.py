@@ -15,7 +15,7 @@ from optimizer.bench.judging import BASELINE, CANDIDATE, Restart, estimate, judg
 BEHIND_ERROR = 0.05
 """A candidate is set aside when the one-sided 95 % bound of its gain over the best one is below 0. Setting one aside
 cannot cause a false win, so this needs no share of alpha."""
-RESTARTS_EACH = 4
+RESTARTS_EACH = 6
 """Candidates are confirmed side by side only as far as the budget gives each arm that many restarts."""
 RESERVE_WEIGHT = 0.25
 """A candidate that waits until another was set aside gets that part of the error of one that starts at once."""
@@ -98,8 +98,11 @@ def _first_decision(
     over: bool,
 ) -> VerdictResult:
     """Judge as restart after restart came in; the first decision stands, since it has spent its error."""
-    result: VerdictResult | None = None
-    for end in range(1 if pair else 0, len(pair) + 1):
+    first = 0
+    for arm in (BASELINE, CANDIDATE):  # nothing can be decided before both arms have two restarts
+        places = [i for i, r in enumerate(pair) if r.arm == arm]
+        first = max(first, places[1] + 1 if len(places) > 1 else len(pair))
+    for end in range(first, len(pair) + 1):
         result = judge(
             prompts,
             pair[:end],
@@ -111,7 +114,6 @@ def _first_decision(
         )
         if result.outcome is not Outcome.UNDECIDED:
             break
-    assert result is not None
     return result
 
 

@@ -23,7 +23,6 @@ class Answer:
 
     status: int = 0
     complete: bool = False
-    keep_alive: bool = False
     times: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     exact: bool = False
@@ -78,7 +77,6 @@ def read_answer(pieces: Sequence[Piece], api: str, *, closed: bool) -> Answer:
         return answer
     answer.status = parser.get_status_code() if pieces else 0
     answer.complete = body.complete
-    answer.keep_alive = body.complete and bool(parser.should_keep_alive())
     if answer.status != 200:
         answer.error = _status_error(answer.status, b"".join(p for _, p in body.parts), body.complete)
         return answer
@@ -108,7 +106,7 @@ def _read_events(parts: Sequence[Piece], answer: Answer, event: Callable[[Any, f
         rest = lines.pop()
         for line in lines:
             _read_line(line, time, answer, event)
-    if rest:
+    if rest and answer.complete:
         _read_line(rest, parts[-1][0], answer, event)
 
 
