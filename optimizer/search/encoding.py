@@ -33,6 +33,18 @@ class Encoded:
         """Return some rows."""
         return Encoded(self.position[rows], self.category[rows])
 
+    def joined(self, other: Encoded) -> Encoded:
+        """Return these rows followed by others."""
+        return Encoded(np.concatenate([self.position, other.position]), np.concatenate([self.category, other.category]))
+
+    def with_axis(self, place: float) -> Encoded:
+        """Return the rows with one more ordered parameter, at one place for all (a concurrency level)."""
+        rows = len(self)
+        return Encoded(
+            np.column_stack([self.position, np.full(rows, place)]),
+            np.column_stack([self.category, np.full(rows, -1, dtype=np.int64)]),
+        )
+
 
 class Encoder:
     """Encodes the features of a space's candidates. Categories are numbered as they are first seen, per instance."""
@@ -63,6 +75,12 @@ def distances(a: Encoded, b: Encoded) -> Floats:
     ca, cb = a.category.T[:, :, None], b.category.T[:, None, :]
     apart = np.abs(pa - pb)
     return np.where(np.isnan(apart), (ca != cb).astype(float), apart)
+
+
+def paired_distances(a: Encoded, b: Encoded) -> Floats:
+    """Return distances between rows of the same number, shape (parameters, rows)."""
+    apart = np.abs(a.position - b.position)
+    return np.where(np.isnan(apart), (a.category != b.category).astype(float), apart).T
 
 
 def _axis(space: CanonicalSpace, name: str) -> tuple[list[float], list[float], tuple[FlagValue, ...]] | None:
