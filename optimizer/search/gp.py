@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import block_diag, cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
-from optimizer.search.encoding import Encoded, Floats, distances, paired_distances
+from optimizer.search.blas import use_one_thread
+from optimizer.search.encoding import Encoded, Floats, distances, one_hot, paired_distances
+
+use_one_thread()
 
 MAIN_SHARPNESS = 2.0
 """Fall of a main effect over a whole ladder, exp(-2): neighbours on a ladder of eight are alike to 96 %."""
@@ -73,7 +76,7 @@ class Fit:
         return self.offset * total + self.scale * (cross @ self.alpha), self.scale * np.sqrt(variance)
 
     def _cross(self, rows: Encoded) -> Floats:
-        return _kernel(distances(rows, self.rows), self.relevance, self.main, self.interaction)
+        return _covariance(rows, self.rows, self.relevance, self.main, self.interaction)
 
     def _paired(self, a: Encoded, b: Encoded) -> Floats:
         if a is b:
@@ -146,7 +149,7 @@ def _solved(
     offset: float,
     scale: float,
 ) -> Fit:
-    covariance = _kernel(distances(rows, rows), relevance, main, interaction) + nuisance
+    covariance = _covariance(rows, rows, relevance, main, interaction) + nuisance
     covariance[np.diag_indices_from(covariance)] += noise + JITTER
     lower = _cholesky(covariance)
     alpha = cho_solve((lower, True), targets, check_finite=False)
@@ -171,6 +174,16 @@ def _kernel(gap: Floats, relevance: Floats, main: float, interaction: float) -> 
     additive = np.tensordot(weights, np.exp(-MAIN_SHARPNESS * square), axes=1)
     product = np.exp(-np.tensordot(relevance, square, axes=1))
     return np.asarray(main * additive + interaction * product)
+
+
+def _covariance(a: Encoded, b: Encoded, relevance: Floats, main: float, interaction: float) -> Floats:
+    """Return the covariance of all rows of a with all rows of b, by products of one-hot rows."""
+    left, right, tables = one_hot(a, b)
+    weights = -np.expm1(-relevance)
+    effects = block_diag(*(w * np.exp(-MAIN_SHARPNESS * t**2) for w, t in zip(weights, tables, strict=True)))
+    exponents = block_diag(*(r * t**2 for r, t in zip(relevance, tables, strict=True)))
+    additive = (left @ effects) @ right.T
+    return np.asarray(main * additive + interaction * np.exp(-(left @ exponents) @ right.T))
 
 
 class _Objective:

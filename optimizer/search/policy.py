@@ -140,9 +140,8 @@ def candidate_set(
     if listed is not None and len(listed) <= options.max_listed:
         return [c for c in listed if c.key not in taken]
     found: dict[str, Candidate] = {}
-    fixed = np.random.default_rng([seed, 0])
     fresh = np.random.default_rng([seed, 1 + len(history)])
-    draws = [space.sample(fixed) for _ in range(options.draws)] + [space.sample(fresh) for _ in range(FRESH_DRAWS)]
+    draws = [*space.draws(seed, options.draws), *(space.sample(fresh) for _ in range(FRESH_DRAWS))]
     around: list[Candidate] = []
     for place in model.best(NEARBY) if model is not None else []:
         around += space.neighbours(place)

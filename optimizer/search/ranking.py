@@ -108,23 +108,14 @@ def _shares(space: CanonicalSpace, fit: Fit) -> dict[str, float]:
     base = fit.rows.take(np.arange(min(len(fit.rows), MAX_BASES)))
     moved: dict[str, float] = {}
     for j, name in enumerate(space.names):
-        seen = {
-            (p, c): i
-            for i, (p, c) in enumerate(zip(_text(fit.rows.position[:, j]), fit.rows.category[:, j], strict=True))
-        }
         variants = []
-        for i in seen.values():
-            position, category = base.position.copy(), base.category.copy()
-            position[:, j], category[:, j] = fit.rows.position[i, j], fit.rows.category[i, j]
-            variants.append(fit.predict(Encoded(position, category))[0])
+        for code in np.unique(fit.rows.codes[:, j]):
+            codes = base.codes.copy()
+            codes[:, j] = code
+            variants.append(fit.predict(Encoded(codes))[0])
         moved[name] = float(np.mean(np.var(np.array(variants), axis=0)))
     total = sum(moved.values())
     return {name: (value / total if total > 0 else 0.0) for name, value in moved.items()}
-
-
-def _text(positions: Floats) -> list[str]:
-    """Positions as texts, so that absence (NaN) equals itself."""
-    return [f"{p:.6f}" for p in positions]
 
 
 def should_stop(

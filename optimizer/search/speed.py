@@ -150,7 +150,7 @@ def _fit_levels(rows: Encoded, observations: Sequence[Observation], levels: Leve
     if not values:
         return None
     wide = rows.take(index).with_axis(0.0)
-    wide.position[:, -1] = places
+    wide.codes[:, -1] = places
     nuisance = _nuisance([observations[i] for i in index])
     whole = fit(wide, np.array(values), nuisance=nuisance)
     total = sum(levels.values())
