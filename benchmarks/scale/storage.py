@@ -36,25 +36,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 HOST = "box"
 FULL_TRIALS = 200
 """Trials stored with everything (requests, log, series) to measure growth."""
-WORDS = tuple(
-    [
-        "the",
-        "of",
-        "a",
-        "server",
-        "memory",
-        "is",
-        "and",
-        "token",
-        "speed",
-        "to",
-        "measure",
-        "night",
-        "draft",
-        "model",
-        "accept",
-    ]
-)
+WORDS = ("the", "of", "a", "server", "memory", "is", "and", "token", "speed", "measure", "night", "draft", "model")
 ROUNDS = 300
 """Repeats of each query."""
 
@@ -156,23 +138,6 @@ def samples(rng: random.Random, name: str) -> list[float]:
 def requests(rng: random.Random) -> list[RequestRecord]:
     """Return 10 requests with 256 tokens each, every token with its own time."""
     found = []
-    words = [
-        "the",
-        "of",
-        "a",
-        "server",
-        "memory",
-        "is",
-        "and",
-        "token",
-        "speed",
-        "to",
-        "measure",
-        "night",
-        "draft",
-        "model",
-        "accept",
-    ]
     for index in range(10):
         times = np.cumsum([rng.gauss(0.011, 0.001) for _ in range(256)]).tolist()
         text = " ".join(rng.choice(WORDS) for _ in range(200))
