@@ -5,6 +5,7 @@ Decides how a caller is recognised (bearer key, cookie with CSRF token, anonymou
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import threading
 from collections.abc import Callable
@@ -154,7 +155,7 @@ def authorise(request: Request, use: Services, scope: KeyScope) -> Principal:
         )
     if who.via == "cookie" and request.method not in SAFE_METHODS:
         given = request.headers.get(CSRF_HEADER, "")
-        if not who.csrf or not auth.hmac.compare_digest(given.encode(), who.csrf.encode()):
+        if not who.csrf or not hmac.compare_digest(given.encode(), who.csrf.encode()):
             raise ApiProblem(403, "the request carries no valid CSRF token", remedy="reload the page")
     if not who.may(scope):
         raise ApiProblem(403, f"this needs a key with the scope {scope.value}", remedy="use another key")

@@ -6,6 +6,7 @@ never proves anything: only restarts of this phase are evidence.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from optimizer import evidence
 from optimizer.bench import verdict
 from optimizer.bench.base import Outcome, VerdictResult
+from optimizer.bench.confirm import Confirmation
+from optimizer.bench.judging import Restart
 from optimizer.engines.base import FlagValue
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
@@ -42,26 +45,26 @@ def confirm(run: StudyRun, attempt: Attempt) -> None:
     run.say("study", phase="confirm")
     finalists = stored_finalists(run) or choose_finalists(run)
     if not finalists or run.spec.budget.confirm_restarts < 2:
-        conclude(run, finalists, {})
+        conclude(run, finalists, None)
         return
     remember_finalists(run, finalists)
     while True:
         run.lease.check()
-        arms = evidence_by_arm(run)
+        restarts = restarts_so_far(run)
         step = verdict.plan_confirmation(
             [p.name for p in run.workload.prompts],
-            arms.get(BASELINE, []),
-            {f.key: arms.get(f.key, []) for f in finalists},
+            [f.key for f in finalists],
+            [Restart(r["arm"], r["tok_s"]) for r in restarts],
             alpha=run.spec.alpha,
             min_effect=run.spec.min_effect,
             max_restarts=run.spec.budget.confirm_restarts,
-            excluded=excluded(run, finalists),
+            given_up=set(excluded(run, finalists)),
         )
-        record_look(run, step.results, arms)
-        if step.next is None:
-            conclude(run, finalists, step.results)
+        record_look(run, step, restarts)
+        if step.next_arm is None:
+            conclude(run, finalists, step)
             return
-        start_arm(run, attempt, finalists, step.next)
+        start_arm(run, attempt, finalists, step.next_arm)
 
 
 def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], arm: str) -> TrialRecord:
@@ -112,14 +115,14 @@ def broken_limits(run: StudyRun, metrics: Mapping[str, float]) -> list[str]:
     return broken
 
 
-def evidence_by_arm(run: StudyRun) -> dict[str, list[dict[str, Any]]]:
-    """Return the complete restarts of this phase by arm, in order, as the verdict reads them."""
-    arms: dict[str, list[dict[str, Any]]] = {}
+def restarts_so_far(run: StudyRun) -> list[dict[str, Any]]:
+    """Return the complete restarts of this phase in the order they were made: trial, arm, tok/s by prompt."""
+    found = []
     for trial in evidence.complete(run, kind="confirm"):
         measured = evidence.measurement_of(run, trial.number)
         if measured is not None:
-            arms.setdefault(trial.arm, []).append({"trial": trial.number, "tok_s": measured.tok_s})
-    return arms
+            found.append({"trial": trial.number, "arm": trial.arm, "tok_s": measured.tok_s})
+    return found
 
 
 def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
@@ -138,24 +141,29 @@ def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
     return found
 
 
-def record_look(
-    run: StudyRun, results: Mapping[str, VerdictResult], arms: Mapping[str, Sequence[dict[str, Any]]]
-) -> None:
+def record_look(run: StudyRun, step: Confirmation, restarts: Sequence[dict[str, Any]]) -> None:
     """Write one look at the evidence, with the restarts that it used."""
     now = run.clock.now()
+    seen = {r["arm"] for r in restarts}
     with run.db.write() as conn:
-        for key, result in results.items():
-            if not arms.get(key) or not arms.get(BASELINE):
+        for key, result in step.results.items():
+            if not {key, BASELINE} <= seen:
                 continue
-            pairs = {"baseline": list(arms[BASELINE]), "candidate": list(arms[key])}
             verdicts.add(
                 conn,
                 VerdictRecord(
-                    study_id=run.study.id, candidate_key=key, outcome=str(result.outcome), ratio=result.ratio,
-                    ci_low=result.ci_low, ci_high=result.ci_high, restarts=result.restarts, pairs=pairs, at=now,
+                    study_id=run.study.id,
+                    candidate_key=key,
+                    outcome=str(result.outcome),
+                    ratio=result.ratio,
+                    ci_low=result.ci_low,
+                    ci_high=result.ci_high,
+                    restarts=result.restarts,
+                    pairs={"restarts": [r for r in restarts if r["arm"] in {key, BASELINE}]},
+                    at=now,
                 ),
-            )  # fmt: skip
-            events.append(conn, run.study.id, "verdict", {"candidate": key, **asdict(result)}, now)
+            )
+            events.append(conn, run.study.id, "verdict", {"candidate": key, **told(result)}, now)
 
 
 def stored_finalists(run: StudyRun) -> list[Finalist]:
@@ -170,19 +178,18 @@ def remember_finalists(run: StudyRun, finalists: Sequence[Finalist]) -> None:
         run.update(verdict={"outcome": str(Outcome.UNDECIDED), "finalists": [asdict(f) for f in finalists]})
 
 
-def conclude(run: StudyRun, finalists: Sequence[Finalist], results: Mapping[str, VerdictResult]) -> None:
+def conclude(run: StudyRun, finalists: Sequence[Finalist], step: Confirmation | None) -> None:
     """Store the verdict: the best proven finalist, or why there is none."""
     out = excluded(run, finalists)
-    wins = [f for f in finalists if f.key not in out and f.key in results and results[f.key].outcome is Outcome.WIN]
     document: dict[str, Any] = {"finalists": [asdict(f) for f in finalists], "excluded": out, "alpha": run.spec.alpha}
-    if wins:
-        winner = max(wins, key=lambda f: results[f.key].ratio)
-        document |= _told(results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
+    winner = next((f for f in finalists if step is not None and f.key == step.winner and f.key not in out), None)
+    if winner is not None and step is not None:
+        document |= told(step.results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
         document["lossy"] = list(run.engine.lossy_flags(run.spec.candidate_config(winner.params, searched(run))))
-        run.update(verdict=document, best_trial=winner.trial)
     else:
-        document |= _without_winner(finalists, results, out)
-        run.update(verdict=document, best_trial=finalists[0].trial if finalists else None)
+        document |= without_winner(finalists, step, out)
+    best = winner or (finalists[0] if finalists else None)
+    run.update(verdict=document, best_trial=best.trial if best else None)
     run.say("verdict_final", **{k: v for k, v in document.items() if k != "finalists"})
 
 
@@ -191,18 +198,22 @@ def searched(run: StudyRun) -> set[str]:
     return set(run.search.space.names)
 
 
-def _told(result: VerdictResult) -> dict[str, Any]:
-    return asdict(result) | {"outcome": str(result.outcome)}
+def told(result: VerdictResult) -> dict[str, Any]:
+    """Return a result as plain JSON; an open end of the interval is None."""
+    values = asdict(result) | {"outcome": str(result.outcome)}
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
-def _without_winner(
-    finalists: Sequence[Finalist], results: Mapping[str, VerdictResult], out: Mapping[str, str]
+def without_winner(
+    finalists: Sequence[Finalist], step: Confirmation | None, out: Mapping[str, str]
 ) -> dict[str, Any]:
+    """Say why nothing has won: nothing was faster, all were excluded, or what the evidence on the best one says."""
     if not finalists:
         return {"outcome": str(Outcome.NO_SIGNIFICANT_WIN), "reason": "nothing that was explored is faster than home"}
+    results = step.results if step is not None else {}
     left = [f for f in finalists if f.key in results and f.key not in out]
     if not left:
         reason = "; ".join(out.values()) or "there was no budget to confirm anything"
-        return {"outcome": str(Outcome.UNDECIDED if not out else Outcome.NO_SIGNIFICANT_WIN), "reason": reason}
+        return {"outcome": str(Outcome.NO_SIGNIFICANT_WIN if out else Outcome.UNDECIDED), "reason": reason}
     best = max(left, key=lambda f: results[f.key].ratio)
-    return _told(results[best.key]) | {"candidate_key": best.key, "params": best.params}
+    return told(results[best.key]) | {"candidate_key": best.key, "params": best.params}

@@ -161,10 +161,15 @@ def finish(run: StudyRun, *, finished: bool) -> None:
         stop_leftovers(run)
         return
     run.say("home", state="adopting" if adopted else "starting")
+    patience_s = 3 * (evidence.home_start_s(run) or evidence.UNKNOWN_S) + START_RESERVE_S
     home.restore(
-        run.link, serve, run_dir=run.host.run_dir, fence=run.lease.fence,
-        deadline=Deadline.after(3 * evidence.home_start_s(run) + START_RESERVE_S), probe=lambda _: generates(run),
-    )  # fmt: skip
+        run.link,
+        serve,
+        run_dir=run.host.run_dir,
+        fence=run.lease.fence,
+        deadline=Deadline.after(patience_s),
+        probe=lambda _: generates(run),
+    )
     run.lease.on_renew = None
     if run.host.guard.enabled and server is not None:
         guard.disarm(run.link, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(30))

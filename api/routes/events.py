@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
@@ -17,7 +17,7 @@ from optimizer import studies as verbs
 router = APIRouter(prefix="/api/v1", tags=["events"])
 RETRY_MS = 2000
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-STREAM = {
+STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "A stream without end", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
 }
 AfterId = Annotated[int | None, Query(ge=0, le=2**62, description="Only events after this id")]
