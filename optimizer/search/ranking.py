@@ -1,0 +1,123 @@
+"""What the search knows at any moment: the best by posterior, what matters, whether more starts are worth it.
+
+Decides by the same models that choose the next start; proves nothing (that is the verdict's).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from optimizer.engines.base import FlagValue
+from optimizer.search import policy
+from optimizer.search.canonical import CanonicalSpace
+from optimizer.search.encoding import Encoder
+from optimizer.search.gp import Fit
+from optimizer.search.history import Observation
+from optimizer.search.speed import SpeedModel, fit_speed
+
+RUNNING_STARTS = 4
+"""Starts in a row whose promise must be below the minimum effect before exploring stops."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One measured configuration with what the model believes of it.
+
+    `mean` is the posterior of the objective (tok/s) with the interval of one standard deviation `low`..`high`;
+    `values` are the numbers measured.
+    """
+
+    params: dict[str, FlagValue]
+    effective: dict[str, FlagValue]
+    canonical_key: str
+    mean: float
+    low: float
+    high: float
+    values: tuple[float, ...]
+
+
+def measured(history: Sequence[Observation]) -> list[Observation]:
+    """Return the observations that carry a speed."""
+    return [o for o in history if o.kind in ("complete", "partial") and o.value]
+
+
+def top(space: CanonicalSpace, history: Sequence[Observation], count: int) -> list[Ranked]:
+    """Return the best measured configurations by posterior mean, best first; partial ones cannot be among them."""
+    seen = measured(history)
+    if not seen:
+        return []
+    encoder = Encoder(space)
+    model = fit_speed(encoder, seen)
+    mean, sd = model.predict(model.rows)
+    unit = _unit(seen)
+    found: dict[str, Ranked] = {}
+    for i in np.argsort(-mean, kind="stable"):
+        o = seen[i]
+        if o.kind != "complete" or o.key in found:
+            continue
+        candidate = space.check(o.params).candidate
+        values = tuple(float(other.value) for other in seen if other.key == o.key and other.value)
+        low, middle, high = (unit * math.exp(mean[i] + z * sd[i]) for z in (-1.0, 0.0, 1.0))
+        effective = candidate.effective if candidate else o.params
+        found[o.key] = Ranked(o.params, effective, o.key, middle, low, high, values)
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
+def _unit(seen: Sequence[Observation]) -> float:
+    """Factor from the model's ratio back to the objective: the latest baseline, or 1 when there are no references."""
+    references = [o.reference for o in seen if o.reference]
+    return references[-1] if len(references) == len(seen) else 1.0
+
+
+def importance(space: CanonicalSpace, history: Sequence[Observation]) -> dict[str, dict[str, float]]:
+    """Return the share of each parameter in the variation that the model sees, per output."""
+    seen = measured(history)
+    if len(seen) < 3:
+        return {}
+    model = fit_speed(Encoder(space), seen, parts="always")
+    fits: dict[str, Fit | None] = {"output_tok_s": model.whole, "accept_len": model.accept, "step_ms": model.step}
+    return {output: _shares(space, fit) for output, fit in fits.items() if fit is not None}
+
+
+def _shares(space: CanonicalSpace, fit: Fit) -> dict[str, float]:
+    """Variance of the posterior mean when one parameter moves and the others stay as measured, normalised."""
+    moved: dict[str, float] = {}
+    base = fit.rows
+    for j, name in enumerate(space.names):
+        variants = []
+        for i in range(len(base)):
+            position, category = base.position.copy(), base.category.copy()
+            position[:, j], category[:, j] = base.position[i, j], base.category[i, j]
+            variants.append(fit.predict(type(base)(position, category))[0])
+        moved[name] = float(np.mean(np.var(np.array(variants), axis=0)))
+    total = sum(moved.values())
+    return {name: (value / total if total > 0 else 0.0) for name, value in moved.items()}
+
+
+def should_stop(
+    space: CanonicalSpace,
+    history: Sequence[Observation],
+    *,
+    min_effect: float,
+    seed: int,
+    options: policy.Options | None = None,
+) -> bool:
+    """Say whether the expected gain of another start stayed below `min_effect` for several starts running."""
+    options = options or policy.Options()
+    done = [o for o in history if o.kind != "pending"]
+    if len(done) < options.design_size + 2 + RUNNING_STARTS:
+        return False
+    for back in range(RUNNING_STARTS):
+        gain = policy.expected_gain(space, done[: len(done) - back], seed=seed, options=options)
+        if gain is not None and gain >= min_effect:
+            return False
+    return True
+
+
+__all__ = ["Ranked", "SpeedModel", "importance", "measured", "should_stop", "top"]
