@@ -1,7 +1,7 @@
 """Replacing one server by another: what a trial does to a host, as one verb with its times.
 
-Decides the order (leftovers, home, room, launch) and looks at a starting server (`Watch`): what is new in its log, whether
-it still moves. Leaves readiness, which needs the engine, to `optimizer.readiness`.
+Decides the order (leftovers, home, room, launch) and looks at a starting server (`Watch`): what is new in its log,
+whether it still moves. Leaves readiness, which needs the engine, to `optimizer.readiness`.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ g_start_home() {
     echo home >"$DIR/kind"
     cp "$G/meta" "$DIR/meta"
     cp "$G/home.sh" "$DIR/launch.sh"
-    setsid /bin/sh "$DIR/launch.sh" "$DIR" </dev/null >>"$DIR/log" 2>&1 9>&- &
+    r_detach "$DIR/log" /bin/sh "$DIR/launch.sh" "$DIR"
     g_log home_started "run $g_run"
 }
 
