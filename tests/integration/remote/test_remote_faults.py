@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -67,10 +68,8 @@ def test_a_cut_during_the_launch_starts_no_second_server(
     far.sh("exit 0", deadline=Deadline.after(5))
     cutter = threading.Timer(delay_s, proxy.cut)
     cutter.start()
-    try:
+    with contextlib.suppress(ConnectionLost):
         box.launch(run_id=run_id)
-    except ConnectionLost:
-        pass
     cutter.join()
     server = box.launch(run_id=run_id)
     one_server(box, run_id)
@@ -82,9 +81,8 @@ def test_a_cut_while_starting_and_while_benchmarking_is_survived(far: SshLink, p
     box = Box(far, run_dir)
     server = box.launch("--replica-load-s", "1")
     proxy.cut()
-    with pytest.raises(ConnectionLost):
-        for _ in range(3):
-            process.status(far, server)
+    with contextlib.suppress(ConnectionLost):  # noticed before the next command, or by it
+        process.status(far, server)
     box.wait(server)
     tunnel = far.open_tunnel(box.port)
     body = b'{"messages":[{"role":"user","content":"x"}],"max_tokens":2000,"stream":true}'
@@ -272,8 +270,8 @@ def test_aliases_jump_hosts_and_known_hosts_of_a_client_configuration(
     config = tmp_path / "config"
     config.write_text(
         f'Host inner\n HostName 127.0.0.1\n Port {sshd.port}\n User {sshd.user}\n IdentityFile "{sshd.client_key}"\n'
-        f' ProxyJump outer\nHost outer\n HostName 127.0.0.1\n Port {embedded.port}\n IdentityFile "{embedded.client_key}"\n'
-        f' User {embedded.user}\nHost *\n UserKnownHostsFile "{known}"\n IdentityAgent none\n'
+        f" ProxyJump outer\nHost outer\n HostName 127.0.0.1\n Port {embedded.port}\n User {embedded.user}\n"
+        f' IdentityFile "{embedded.client_key}"\nHost *\n UserKnownHostsFile "{known}"\n IdentityAgent none\n'
     )
     link = connect.open_link(HostEntry(name="inner", ssh=SshEntry(alias="inner", config_file=str(config))))
     assert link.sh("echo through", deadline=Deadline.after(10)).text == "through\n"
