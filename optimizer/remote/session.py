@@ -144,8 +144,8 @@ class SshLink:
                 raise self._broken(shell, conversation, error) from error
         if not conversation.finished():
             shell.close()
-            if not conversation.started():
-                self._drop(shell.transport)  # not even the first line came: the peer is frozen, not the command slow
+            if not conversation.started() and shell.proven:
+                self._drop(shell.transport)  # a shell that answered before stays silent: the peer is gone, not slow
             raise CommandTimeout(
                 self._name,
                 f"{self._name}: a command did not end in time",

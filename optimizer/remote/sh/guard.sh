@@ -118,9 +118,9 @@ g_bring_home() {
         g_served && return 0
         if [ "$g_unit" = - ] && [ -s "$BASE/runs/$g_run/exit" ]; then
             g_log home_died "status $(cat "$BASE/runs/$g_run/exit"), log: $(tail -c 300 "$BASE/runs/$g_run/log")"
-            [ $g_attempt -ge 3 ] && break
+            [ $g_attempt -ge 4 ] && break
+            r_nap $((g_attempt * g_attempt * 3))
             g_attempt=$((g_attempt + 1))
-            r_nap 10
             r_lock 12000 && g_mine || return 1
             g_start_home
             r_unlock

@@ -4,7 +4,7 @@ r_base "$1"
 r_make_base
 r_lock "$4" || { echo '!busy'; exit 90; }
 r_fence "$3"
-[ "$6" = home ] || r_not_fired
+[ "$6" = home ] || [ "$3" = - ] || r_not_fired
 DIR=$BASE/runs/$2
 r_report() {
     read -r r_pid r_start <"$DIR/pid"
