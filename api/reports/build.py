@@ -125,9 +125,14 @@ class StudyReportData:
         total: dict[str, float] = {}
         for trial in self.trials:
             for phase, seconds in trial.timings.items():
-                if isinstance(seconds, int | float):
+                if is_phase(phase) and isinstance(seconds, int | float):
                     total[phase] = total.get(phase, 0.0) + float(seconds)
         return total
+
+
+def is_phase(name: str) -> bool:
+    """Say whether a timing adds up with others: `ready_s` repeats the load, and stages lie within it."""
+    return name.endswith("_s") and name != "ready_s" and not name.startswith("stage:")
 
 
 def _same(trial: TrialRecord, best: TrialRecord) -> bool:
