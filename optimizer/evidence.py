@@ -8,6 +8,9 @@ from optimizer.trial_log import sample_of
 from storage import measurements, trials
 from storage.records import MeasurementRecord, TrialRecord
 
+UNKNOWN_S = 600.0
+"""A careful guess for a start of a large model, before any was seen (public logs: 1 to 10 minutes)."""
+STOP_RESERVE_S = 10.0
 START_PHASES = ("launch_s", "load_s", "ready_s")
 DONE = frozenset({"complete", "pruned", "infeasible"})
 
@@ -75,13 +78,21 @@ def duration_s(trial: TrialRecord) -> float:
     return (trial.finished_at - trial.started_at).total_seconds()
 
 
-def longest_trial_s(run: StudyRun) -> float:
-    """The longest trial so far, as a careful guess for the next; 10 minutes before anything is known."""
+def next_trial_s(run: StudyRun) -> float:
+    """How long the next trial may take: the longest so far; before anything is known, half of a window at most."""
     spans = [duration_s(t) for t in all_trials(run) if t.state in DONE]
-    return max(spans, default=600.0)
+    return max(spans) if spans else min(UNKNOWN_S, 0.5 * (run.lease.window_s or UNKNOWN_S))
 
 
-def home_start_s(run: StudyRun) -> float:
-    """How long the plain server needs to be ready, by its own starts so far; 10 minutes before anything is known."""
+def home_start_s(run: StudyRun) -> float | None:
+    """How long the plain server needs to be ready, by its own starts so far; None before anything is known."""
     starts = [sum(t.timings.get(k, 0.0) for k in START_PHASES) for t in complete(run, kind="baseline")]
-    return max(starts, default=600.0)
+    return max(starts, default=None)
+
+
+def restore_reserve_s(run: StudyRun) -> float:
+    """Seconds to keep free for putting home back: twice its start and a stop; a quarter of a window when unknown."""
+    start_s = home_start_s(run)
+    if start_s is None:
+        return min(UNKNOWN_S, 0.25 * (run.lease.window_s or UNKNOWN_S))
+    return 2 * start_s + STOP_RESERVE_S

@@ -13,18 +13,19 @@ import structlog
 
 from optimizer import evidence
 from optimizer.clock import Deadline
-from optimizer.errors import HostError, NeedsAttention, PortTaken
+from optimizer.errors import HostError, PortTaken
 from optimizer.http import Probe
-from optimizer.lease import deadline_for_guard
 from optimizer.plan import plan_server
 from optimizer.remote import guard, home, process
-from optimizer.remote.base import HomeServer, RunningServer
+from optimizer.remote.base import HomeServer
 from optimizer.run import StudyRun
 from storage import hosts
 
 log = structlog.get_logger(__name__)
 
 STOP_TIMEOUT_S = 180.0
+START_RESERVE_S = 120.0
+"""On top of three times what the plain server needed so far, before home is called not back."""
 GENERATION_TIMEOUT_S = 120.0
 
 
@@ -46,68 +47,53 @@ def take_over(run: StudyRun) -> None:
     if process.listeners(run.link, run.port, deadline=Deadline.after(30)):
         run.say("home", state="stopping", command=" ".join(run.home.argv) or run.home.systemd_unit)
         home.stop(
-            run.link,
-            run.home,
-            run_dir=run.host.run_dir,
-            fence=run.lease.fence,
-            deadline=Deadline.after(STOP_TIMEOUT_S),
+            run.link, run.home, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(STOP_TIMEOUT_S)
         )
-    run.home_running = False
     run.say("home", state="stopped")
 
 
 def report_guard(run: StudyRun) -> None:
-    """Show what the guard did on the host while nobody was looking."""
-    for entry in guard.history(run.link, run_dir=run.host.run_dir, deadline=Deadline.after(30)):
-        run.say("guard", **{str(k): v for k, v in entry.items()})
+    """Show what the guard did on the host while nobody was looking, once."""
+    with run.db.read() as conn:
+        record = hosts.get(conn, run.host.name)
+    seen = str(record.facts.get("guard_seen_at", ""))
+    entries = guard.history(run.link, run_dir=run.host.run_dir, deadline=Deadline.after(30))
+    fresh = [e for e in entries if str(e.get("at", "")) > seen]
+    for entry in fresh:
+        if entry.get("event") not in {"armed", "done"}:
+            run.say("guard", **{str(k): v for k, v in entry.items()})
+    if fresh:
+        facts = {**record.facts, "guard_seen_at": str(fresh[-1].get("at", ""))}
+        with run.db.write() as conn:
+            hosts.update(conn, run.host.name, facts=facts)
 
 
 def stop_leftovers(run: StudyRun) -> None:
     """Stop trial servers of an earlier, interrupted run of Ratchet that are still alive; home is left alone."""
-    found = process.find_runs(run.link, run_dir=run.host.run_dir, deadline=Deadline.after(30))
-    for server in found:
-        if is_home(server):
-            continue
-        run.say("note", text=f"stopping a server of an interrupted trial (run {server.run_id})")
-        process.stop(
-            run.link,
-            server,
-            run_dir=run.host.run_dir,
-            fence=run.lease.fence,
-            deadline=Deadline.after(STOP_TIMEOUT_S),
-        )
-
-
-def is_home(server: RunningServer) -> bool:
-    """Say whether one of our runs is a restored home and not a trial."""
-    return server.run_id.startswith(home.RUN_ID_PREFIX)
+    stopped = home.stop_trials(
+        run.link, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(STOP_TIMEOUT_S)
+    )
+    for run_id in stopped:
+        run.say("note", text=f"stopped a server of an interrupted trial (run {run_id})")
 
 
 def find_home(run: StudyRun) -> HomeServer | None:
     """Return the server to put back: what the study stored, what the host's entry gives, or who listens on the port."""
     if run.study.home is not None:
         return from_row(run.study.home)
-    entry = run.host.home
-    if entry is not None:
-        return HomeServer(
-            argv=tuple(entry.command),
-            env=dict(entry.env),
-            cwd=entry.cwd,
-            systemd_unit=entry.systemd_unit,
-            port=run.port,
-            found="given",
-        )
     listeners = process.listeners(run.link, run.port, deadline=Deadline.after(30))
-    if not listeners:
-        return None
-    if not run.host.takeover:
+    if listeners and not run.host.takeover:
         who = listeners[0]
         raise PortTaken(
             run.host.name,
             f"process {who.pid} ({who.command[:80]}) serves on port {run.port}",
             remedy="set `takeover: true` in the host's entry to let Ratchet stop it and put it back",
         )
-    return home.find(run.link, run.port, deadline=Deadline.after(30))
+    if run.host.home is not None:
+        return home.from_entry(run.host.home, default_port=run.port)
+    if not listeners:
+        return None
+    return home.find(run.link, run.port, Deadline.after(30), run_dir=run.host.run_dir)
 
 
 def remember_home(run: StudyRun, server: HomeServer) -> None:
@@ -141,7 +127,8 @@ def arm_guard(run: StudyRun) -> None:
                 run.link,
                 run_dir=run.host.run_dir,
                 fence=run.lease.fence,
-                deadline_at=deadline_for_guard(run.lease, run.clock, grace_s),
+                deadline_at=run.lease.ends_at,
+                grace_s=grace_s,
                 deadline=Deadline.after(30),
             )
         except HostError as error:
@@ -152,7 +139,7 @@ def arm_guard(run: StudyRun) -> None:
         server,
         run_dir=run.host.run_dir,
         fence=run.lease.fence,
-        deadline_at=deadline_for_guard(run.lease, run.clock, grace_s),
+        deadline_at=run.lease.ends_at,
         grace_s=grace_s,
         deadline=Deadline.after(60),
     )
@@ -167,20 +154,24 @@ def finish(run: StudyRun, *, finished: bool) -> None:
         NeedsAttention: what should serve does not; the host's owner must look.
     """
     run.lease.check_owned()
-    stop_leftovers(run)
     server = run.home or (from_row(run.study.home) if run.study.home else None)
     adopted = winner_to_adopt(run) if finished else None
-    if adopted is not None:
-        server = adopted
-        run.say("home", state="adopting", command=" ".join(adopted.argv))
-    if server is None:
+    serve = adopted or server
+    if serve is None:
+        stop_leftovers(run)
         return
-    if home_is_serving(run, server) and adopted is None:
-        run.home_running = True
-    else:
-        start_and_prove(run, server)
+    run.say("home", state="adopting" if adopted else "starting")
+    patience_s = 3 * (evidence.home_start_s(run) or evidence.UNKNOWN_S) + START_RESERVE_S
+    home.restore(
+        run.link,
+        serve,
+        run_dir=run.host.run_dir,
+        fence=run.lease.fence,
+        deadline=Deadline.after(patience_s),
+        probe=lambda _: generates(run),
+    )
     run.lease.on_renew = None
-    if run.host.guard.enabled:
+    if run.host.guard.enabled and server is not None:
         guard.disarm(run.link, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(30))
     run.say("home", state="adopted" if adopted else "restored")
 
@@ -192,38 +183,6 @@ def winner_to_adopt(run: StudyRun) -> HomeServer | None:
         return None
     plan = plan_server(run, verdict["params"]).plan
     return HomeServer(argv=plan.argv, env=dict(plan.env), cwd=plan.cwd, port=plan.port, found="adopted")
-
-
-def home_is_serving(run: StudyRun, server: HomeServer) -> bool:
-    """Say whether home answers now."""
-    if not process.listeners(run.link, run.port, deadline=Deadline.after(30)):
-        return False
-    return generates(run)
-
-
-def start_and_prove(run: StudyRun, server: HomeServer) -> None:
-    """Start home and wait for the proof that it generates.
-
-    Raises:
-        NeedsAttention: it does not come back.
-    """
-    run.say("home", state="starting")
-    timeout_s = 3 * evidence.home_start_s(run) + 120.0
-    deadline = Deadline.after(timeout_s)
-    home.start(run.link, server, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=deadline)
-    pause_s = 0.1
-    while not deadline.passed:
-        run.lease.check_owned()
-        if process.listeners(run.link, run.port, deadline=Deadline.after(30)) and generates(run):
-            run.home_running = True
-            return
-        run.clock.sleep(pause_s)
-        pause_s = min(2.0, pause_s * 1.5)
-    raise NeedsAttention(
-        run.host.name,
-        f"home was started again and does not answer after {timeout_s:.0f} s",
-        remedy=f"look at its log under {run.host.run_dir} there; `ratchet host restore {run.host.name}` tries again",
-    )
 
 
 def generates(run: StudyRun) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 
@@ -41,14 +41,18 @@ class LeaseKeeper:
         renew_s: float,
         ends_at: datetime | None = None,
     ) -> None:
+        self._db = db
+        self._clock = clock
         self.host = host
         self.owner = owner
         self.fence = fence
         self.study_id = study_id
         self.ends_at = ends_at
+        self.restore_reserve_s = 0.0
+        """Seconds before the window's end at which work stops, so that home is back before the end."""
+        self.window_s = self.time_left_s()
+        """Seconds of window that were left when the host was claimed; None without a window."""
         self.on_renew: Callable[[], None] | None = None
-        self._db = db
-        self._clock = clock
         self._ttl_s = ttl_s
         self._renew_s = renew_s
         self._held_until = clock.monotonic() + ttl_s
@@ -103,8 +107,12 @@ class LeaseKeeper:
             raise LeaseLost(f"the lease on {self.host} is lost", remedy="another worker goes on; nothing to do")
 
     def time_left_s(self) -> float | None:
-        """Seconds until the window closes; None without a window."""
-        return None if self.ends_at is None else (self.ends_at - self._clock.now()).total_seconds()
+        """Seconds until work must stop: the window's end less the time to put home back; None without a window."""
+        return None if self.ends_at is None else self._until_end_s() - self.restore_reserve_s
+
+    def _until_end_s(self) -> float:
+        assert self.ends_at is not None
+        return (self.ends_at - self._clock.now()).total_seconds()
 
     def _stop_reason(self) -> str | None:
         if self._interrupt is not None:
@@ -160,9 +168,3 @@ def claim(
     if fence is None:
         return None
     return LeaseKeeper(db, host, owner, study_id, fence, clock=clock, ttl_s=ttl_s, renew_s=renew_s, ends_at=ends_at)
-
-
-def deadline_for_guard(keeper: LeaseKeeper, clock: Clock, grace_s: float) -> datetime:
-    """When the guard must restore home at the latest: the window's end, or far away without one."""
-    far = clock.now() + timedelta(days=30)
-    return min(keeper.ends_at, far) if keeper.ends_at else far

@@ -24,8 +24,6 @@ BASELINE_EVERY = 8
 """Explored trials between two re-measurements of the baseline (drift through a night)."""
 ATTEMPTS = 3
 """How often an interrupted start is asked again before the study stops with a reason."""
-RESTORE_RESERVE_S = 60.0
-"""Time kept free before a window's end, on top of what home itself needed to start."""
 
 
 class StudyFailed(RatchetError):
@@ -43,7 +41,8 @@ def run_study(run: StudyRun) -> None:
     evidence.load_baseline(run)
     home_server.take_over(run)
     measure_baseline(run)
-    explore(run)
+    if not run.spec.self_test:
+        explore(run)
     confirm.confirm(run, attempt)
 
 
@@ -115,7 +114,6 @@ def explore(run: StudyRun) -> None:
         if done and run.search.should_stop(run.spec.min_effect):
             run.say("note", text="no start that is left promises more than the minimum effect: exploring ends")
             return
-        require_time(run)
         if due_for_baseline(run, len(done)):
             measure_baseline_once(run)
         try:
@@ -142,7 +140,7 @@ def due_for_baseline(run: StudyRun, explored: int) -> bool:
 
 
 def attempt(run: StudyRun, proposal: Proposal) -> TrialRecord:
-    """Run a proposal; what infrastructure interrupted is asked again with the same parameters, `ATTEMPTS` times at most.
+    """Run a proposal; what infrastructure interrupted is asked again, at most `ATTEMPTS` times.
 
     Raises:
         StudyFailed: it was interrupted every time, or the failure says that the whole study must stop.
@@ -150,6 +148,7 @@ def attempt(run: StudyRun, proposal: Proposal) -> TrialRecord:
     current = proposal
     while True:
         run.lease.check()
+        require_time(run)
         trial = run_trial(run, current)
         if trial.failure and trial.failure.get("stop_study"):
             raise StudyFailed(str(trial.failure["summary"]), remedy=str(trial.failure["remedy"]))
@@ -177,9 +176,7 @@ def require_time(run: StudyRun) -> None:
     Raises:
         Stopped: not enough time is left; the study goes on in the next window.
     """
-    left = run.lease.time_left_s()
-    if left is None:
-        return
-    needed = evidence.longest_trial_s(run) + evidence.home_start_s(run) + RESTORE_RESERVE_S
-    if left < needed:
-        raise Stopped(f"the window closes in {left:.0f} s and the next trial with the restore needs {needed:.0f} s")
+    run.lease.restore_reserve_s = evidence.restore_reserve_s(run)
+    left, needed = run.lease.time_left_s(), evidence.next_trial_s(run)
+    if left is not None and left < needed:
+        raise Stopped(f"the window leaves {left:.0f} s before the restore, and the next trial needs {needed:.0f} s")

@@ -54,7 +54,7 @@ def full_config(run: StudyRun, params: Config) -> dict[str, FlagValue]:
     """Return every flag and variable of the server for a suggestion (empty: the baseline)."""
     if not params:
         return dict(run.spec.baseline_config())
-    return dict(run.spec.candidate_config(dict(params), set(run.search.space.space.names())))
+    return dict(run.spec.candidate_config(dict(params), set(run.search.space.names)))
 
 
 def alias(run: StudyRun) -> str:

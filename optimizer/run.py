@@ -204,7 +204,7 @@ def check_flags(run: StudyRun) -> None:
     """
     asked = {**{f"launch.flags.{k}": k for k in run.spec.launch.flags}}
     asked |= {f"baseline.flags.{k}": k for k, v in run.spec.baseline.flags.items() if v is not None}
-    asked |= {f"space.parameters.{n}": n for n in run.search.space.space.names() if not n.startswith("env.")}
+    asked |= {f"space.parameters.{n}": n for n in run.search.space.names if not n.startswith("env.")}
     problems = [
         Problem(
             path,

@@ -216,6 +216,8 @@ class StudySpec(Model):
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     window: str | None = None
     priority: int = 0
+    self_test: bool = False
+    """Confirm the baseline against itself instead of searching: the answer must be no win."""
 
     @field_validator("engine_version", mode="before")
     @classmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -159,20 +159,20 @@ class TrialLog:
     def finish(self, outcome: Outcome) -> TrialRecord:
         """Write everything that was seen in one transaction and return the finished trial."""
         now = self.run.clock.now()
-        fields = outcome_fields(outcome)
-        if "metrics" in fields and self.trial.kind != "baseline" and self.run.reference_tok_s:
-            fields["metrics"] = {**fields["metrics"], "reference_tok_s": self.run.reference_tok_s}
-        fields |= {"phase": "", "timings": self._all_timings(outcome), "finished_at": now}
+        columns = outcome_fields(outcome)
+        if "metrics" in columns and self.trial.kind != "baseline" and self.run.reference_tok_s:
+            columns["metrics"] = {**columns["metrics"], "reference_tok_s": self.run.reference_tok_s}
+        columns |= {"phase": "", "timings": self._all_timings(outcome), "finished_at": now}
         host, fence = self.run.host.name, self.run.lease.fence
         with self.run.db.write() as conn:
-            trials.update(conn, self.trial.study_id, self.trial.number, host=host, fence=fence, **fields)
+            trials.update(conn, self.trial.study_id, self.trial.number, host=host, fence=fence, **columns)
             if outcome.measurement is not None:
                 record, requests = measurement_rows(self.trial, outcome.measurement, self.run)
                 measurements.add(conn, record, requests, host=host, fence=fence)
             if self._log:
                 logs.put(conn, self.trial.study_id, self.trial.number, self._log)
-            events.append(conn, self.run.study.id, "trial", self._event(outcome, fields), now)
-        self.trial = replace(self.trial, **fields)
+            events.append(conn, self.run.study.id, "trial", self._event(outcome, columns), now)
+        self.trial = replace(self.trial, **columns)
         return self.trial
 
     def _all_timings(self, outcome: Outcome) -> dict[str, float]:
@@ -242,13 +242,13 @@ def measurement_rows(
 
 def request_row(sample: RequestSample) -> RequestRecord:
     """Return a raw request as it is stored."""
-    values = dict(vars(sample).items())
+    values = {f.name: getattr(sample, f.name) for f in fields(RequestRecord)}
     values |= {"token_times_s": list(sample.token_times_s), "chunk_tokens": list(sample.chunk_tokens)}
     return RequestRecord(**values)
 
 
 def sample_of(row: RequestRecord) -> RequestSample:
     """Return a stored request as a sample again."""
-    values = dict(vars(row).items())
+    values = {f.name: getattr(row, f.name) for f in fields(RequestRecord)}
     values |= {"token_times_s": tuple(row.token_times_s), "chunk_tokens": tuple(row.chunk_tokens)}
     return RequestSample(**values)

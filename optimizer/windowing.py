@@ -51,8 +51,14 @@ def look(db: Database, study: StudyRecord, now: datetime) -> WindowView:
     if window is None or not window.enabled:
         return ALWAYS
     opening = windows.current(window, now)
-    if opening is not None:
+    if opening is not None and not _done_for_now(study, opening.opens_at):
         return WindowView(open=True, work_until=opening.closes_at)
     upcoming = windows.next_open(window, now)
     opens = f"opens {upcoming.opens_at:%Y-%m-%d %H:%M} UTC" if upcoming else "never opens again"
     return WindowView(open=False, reason=f"window {window.name} {opens}")
+
+
+def _done_for_now(study: StudyRecord, opens_at: datetime) -> bool:
+    """Say whether a study has worked in this opening and went back to waiting: what is left is too short for it."""
+    waits = study.state == "waiting_window" and study.updated_at is not None
+    return waits and study.updated_at is not None and study.updated_at >= opens_at

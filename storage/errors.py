@@ -19,6 +19,7 @@ exception: when a connection breaks during COMMIT, nobody knows; repeat only wha
 from __future__ import annotations
 
 import errno
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
@@ -106,7 +107,7 @@ def translated() -> Iterator[None]:
     """Turn every error of SQLAlchemy and the drivers into one of this tree."""
     try:
         yield
-    except (exc.SQLAlchemyError, OSError) as error:
+    except (exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         known = translate(error)
         if known is None:
             raise
@@ -117,6 +118,8 @@ def translate(error: BaseException) -> StorageError | None:
     """Return the storage error that stands for a driver's error, or None when it is a mistake in the program."""
     if isinstance(error, OSError):
         return _disk_full(str(error)) if error.errno in {errno.ENOSPC, errno.EDQUOT} else None
+    if isinstance(error, sqlite3.Error):
+        return _from_sqlite(" ".join(str(error).split()))
     if isinstance(error, exc.TimeoutError):
         return DatabaseBusy("every connection to the database is in use", remedy="try again")
     if not isinstance(error, exc.DBAPIError):

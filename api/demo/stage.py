@@ -30,6 +30,8 @@ from optimizer.spec import HostEntry, StudySpec, parse_study
 
 HOME_READY_TIMEOUT_S = 60.0
 MAX_THREADS = 4
+LAST_FENCE = 2**31 - 1
+"""The demo's host is thrown away: its last owner is above all others."""
 
 
 @dataclass
@@ -194,9 +196,9 @@ def take_down(stage: Stage) -> None:
         link = connect.open_link(HostEntry.model_validate(stage.host_entry()), known_host_key=None)
         try:
             with suppress(RatchetError):
-                guard.disarm(link, run_dir=run_dir, fence=None, deadline=Deadline.after(20))
+                guard.disarm(link, run_dir=run_dir, fence=LAST_FENCE, deadline=Deadline.after(20))
             for server in process.find_runs(link, run_dir=run_dir, deadline=Deadline.after(20)):
-                process.stop(link, server, run_dir=run_dir, fence=None, deadline=Deadline.after(30))
+                process.stop(link, server, run_dir=run_dir, fence=LAST_FENCE, deadline=Deadline.after(30))
         finally:
             link.close()
 

@@ -26,7 +26,8 @@ class Workload:
     """What is asked of a server, completely; equal fingerprints may be compared.
 
     `cache` is `cold` (flushed, or prompts salted per repeat) or `warm`. `arrival_rate_s` is requests per second
-    (None: closed loop at `concurrency`).
+    (None: closed loop at `concurrency`). `output_tok_s` and the verdict's blocks come from the first level of
+    `concurrency`. Time limits do not change what is asked and are not part of the fingerprint.
     """
 
     name: str
@@ -38,6 +39,22 @@ class Workload:
     cache: str = "cold"
     arrival_rate_s: float | None = None
     fingerprint: str = ""
+    api: str = "chat"
+    """chat | completions (OpenAI), generate (SGLang), completion (llama.cpp)."""
+    ignore_eos: bool = False
+    requests_per_level: int | None = None
+    """Requests at one level; None: every prompt `repeats` times, and at least `REQUESTS_PER_STREAM` for each stream."""
+    waves: int = 1
+    """A level is cut into that many waves; each drains to zero streams before the next begins."""
+    request_timeout_s: float = 300.0
+    stall_timeout_s: float = 60.0
+    """The longest silence between two pieces of one stream (the wait for the first token included)."""
+    max_error_share: float = 0.2
+    """A larger share of failed requests fails the measurement."""
+    slo_ttft_ms: float | None = None
+    slo_itl_ms: float | None = None
+    """Limits that a request must keep to count as goodput (mean ITL of the request)."""
+    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ MAX_TRIES = 60
 """Uniform draws before a draw is repaired instead (a rule that one draw in 60 satisfies is tight)."""
 MAX_REPAIRS = 200
 ESTIMATE_DRAWS = 2_000
+OUTSIDE = "it is outside the given pool"
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,13 @@ class CanonicalSpace:
         if result.verdict is Verdict.REJECTED:
             return Check(None, result.reasons or ("the engine rejects it",))
         if self._pool is not None and result.key not in self._pool_keys:
-            return Check(None, ("it is outside the given pool",))
+            return Check(None, (OUTSIDE,))
         features = tuple(result.config.get(n) for n in self.names)
         return Check(Candidate(config, dict(result.config), result.key, features))
+
+    def outside_pool(self, params: Mapping[str, FlagValue | None]) -> bool:
+        """Say whether the only thing against a request is that the given pool does not have it."""
+        return self._pool is not None and OUTSIDE in self.check(params).reasons
 
     # -- many ----------------------------------------------------------------------------------------------------
 
