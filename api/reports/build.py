@@ -141,8 +141,8 @@ def _same(trial: TrialRecord, best: TrialRecord) -> bool:
     return trial.number == best.number or bool(best.canonical_key and trial.canonical_key == best.canonical_key)
 
 
-def collect(db: Database, study_id: str) -> StudyReportData:
-    """Read one study (id or name) with its trials, measurements and verdicts.
+def collect(db: Database, study_id: str, *, with_measurements: bool = True) -> StudyReportData:
+    """Read one study (id or name) with its trials, verdicts and (they are long) measurements.
 
     Raises:
         NotFound: there is no such study.
@@ -155,6 +155,6 @@ def collect(db: Database, study_id: str) -> StudyReportData:
         return StudyReportData(
             study,
             trials.list_trials(conn, study.id),
-            list(measurements.for_study(conn, study.id)),
+            list(measurements.for_study(conn, study.id)) if with_measurements else [],
             list(verdicts.for_study(conn, study.id)),
         )
