@@ -123,7 +123,8 @@ def interval(data: StudyReportData) -> str:
             f'<g class="interval {kind}"><title>{label}</title>'
             f'<line x1="{x.at(row.ci_low):.1f}" x2="{x.at(row.ci_high):.1f}" y1="{middle}" y2="{middle}"/>'
             f'<circle cx="{x.at(row.ratio):.1f}" cy="{middle}" r="6"/></g>'
-            f'<text class="note" x="{x.at(row.ratio):.1f}" y="{middle - 11}" text-anchor="middle">{label}</text>'
+            f'<text class="note" x="{min(max(x.at(row.ratio), 190), WIDTH - 190):.1f}" y="{middle - 11}" '
+            f'text-anchor="middle">{label}</text>'
         )
     parts.append(
         f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 6}" text-anchor="middle">'
