@@ -134,6 +134,8 @@ class Measurement:
     warnings: tuple[str, ...] = ()
     started_at: str = ""
     bench_s: float = 0.0
+    speculation: SpeculationSample = SpeculationSample()
+    """What the engine told of drafting over the first level."""
 
 
 class Outcome(StrEnum):

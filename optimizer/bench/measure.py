@@ -211,6 +211,7 @@ def _result(
         warnings=tuple(dict.fromkeys(warnings)),
         started_at=started_at,
         bench_s=bench_s,
+        speculation=spoken,
     )
 
 

@@ -182,8 +182,20 @@ class EngineModule(Protocol):
     def presets(self, version: str | None) -> dict[str, Space]:
         """Named parts of the search space that exist in `version` (None: newest known)."""
 
-    def effective(self, config: Config, version: str | None, hardware: Hardware) -> Effective:
-        """Say which server really runs for `config` (the full launch flags, not only the searched ones)."""
+    def effective(
+        self,
+        config: Config,
+        version: str | None,
+        hardware: Hardware,
+        *,
+        model: Mapping[str, Any] | None = None,
+        draft_model: Mapping[str, Any] | None = None,
+    ) -> Effective:
+        """Say which server really runs for `config` (the full launch flags, not only the searched ones).
+
+        `model` and `draft_model` are the `config.json` of the models, where they could be read: several defaults
+        and refusals depend on them. Without them a dense decoder of no special kind is assumed.
+        """
 
     def check_help(self, help_text: str) -> frozenset[str]:
         """Return the long flag names (without dashes) that the installed version's `--help` lists."""
