@@ -135,6 +135,9 @@ def start(config: Config, table: FlagTable, version: str | None) -> Resolution:
 
 def _unknown(state: Resolution, table: FlagTable, name: str, version: str | None) -> None:
     state.unknown.append(name)
+    if len(begun := state.flags.begun(name)) > 1:
+        state.reject(f"{name}: ambiguous, it begins {', '.join(begun[:4])}; write the whole name")
+        return
     near = state.flags.suggest(name)
     gone = table.gone(name.lstrip("-"), version)
     hint = f"; {gone}" if gone else (f"; did you mean {near}?" if near else "")
