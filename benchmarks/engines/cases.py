@@ -104,7 +104,7 @@ def sglang_cases(version: str, count: int, seed: int, models: str) -> list[Case]
         target = rng.choice(SGLANG_TARGETS)
         config: dict[str, FlagValue] = {"model-path": f"{models}/{target.model}", "tp-size": rng.choice(target.tp)}
         names = [n for n in (rng.choice((*target.presets, "")), *rng.sample(PLAIN, rng.randint(1, 3))) if n in presets]
-        config |= _drawn(rng, presets, names)
+        config |= draw(rng, presets, names, "speculative-algorithm")
         if rng.random() < SHARE_EXTRA:
             for name, values in rng.sample(EXTRAS, rng.randint(1, 2)):
                 if name in flag_set("sglang", version):
@@ -127,13 +127,13 @@ def _keep_tree(config: dict[str, FlagValue]) -> None:
         config[TOKENS] = min(tokens, tree_capacity(steps, topk))
 
 
-def _drawn(rng: random.Random, presets: Mapping[str, Space], names: Sequence[str]) -> dict[str, FlagValue]:
+def draw(rng: random.Random, presets: Mapping[str, Space], names: Sequence[str], method: str) -> dict[str, FlagValue]:
+    """Draw values of the named presets; with a method of speculation, most of its sizes are given as well."""
     config: dict[str, FlagValue] = {}
     for name in names:
         for parameter in presets[name].parameters:
-            is_method = parameter.name == "speculative-algorithm"
-            tree = parameter.name.startswith("speculative-") and "speculative-algorithm" in config
-            chance = 0.9 if is_method else 0.75 if tree and parameter.kind == "int" else SHARE_GIVEN
+            tree = parameter.name.startswith("spec") and method in config
+            chance = 0.9 if parameter.name == method else 0.75 if tree and parameter.kind == "int" else SHARE_GIVEN
             if parameter.ladder and rng.random() < chance:
                 config[parameter.name] = rng.choice(parameter.ladder)
     return config

@@ -25,7 +25,7 @@ class Flag:
     """One flag in a span of versions. `name` is canonical, without dashes.
 
     `kind` is int, float, str, choice, bare (present or absent), switch (`--x` / `--no-x`), list (several words after
-    the flag, one string here) or json. `default` is the parser's, `None` when it has none.
+    the flag, one string here), size (a whole number, or one like 8k) or json. `default` is the parser's, `None` when it has none.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Reading:
 
 READING = {
     "sglang": Reading(beginnings=True),
-    "vllm": Reading(underscores=True),
+    "vllm": Reading(beginnings=True, underscores=True),
     "llamacpp": Reading(underscores=True, equals=False),
 }
 
@@ -121,7 +121,7 @@ class FlagSet:
     @cached_property
     def long_names(self) -> tuple[str, ...]:
         """Every long spelling, for prefix matching and suggestions."""
-        return tuple(s for f in self.flags for s in (f.name, *f.aliases, *f.negative))
+        return tuple(s for f in self.flags if not f.virtual for s in (f.name, *f.aliases, *f.negative))
 
     def find(self, name: str) -> tuple[Flag, bool] | None:
         """Return the flag that the engine's parser takes this spelling for, and whether it is the negative form."""
@@ -137,7 +137,8 @@ class FlagSet:
         """Return the long names that begin so, where the parser takes beginnings for names."""
         if not self.reading.beginnings or not name:
             return ()
-        return tuple(s for s in self.long_names if s.startswith(name))
+        wanted = name.replace("_", "-") if self.reading.underscores else name
+        return tuple(s for s in self.long_names if s.startswith(wanted))
 
     @property
     def reading(self) -> Reading:

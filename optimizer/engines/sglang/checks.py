@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from optimizer.engines.sglang.request import Request
 
-
 FOREIGN_TO_FP8 = frozenset({"modelopt_fp4", "awq", "gptq", "awq_marlin", "gptq_marlin", "bitsandbytes", "mxfp4"})
 
 
