@@ -25,7 +25,8 @@ class Flag:
     """One flag in a span of versions. `name` is canonical, without dashes.
 
     `kind` is int, float, str, choice, bare (present or absent), switch (`--x` / `--no-x`), list (several words after
-    the flag, one string here), size (a whole number, or one like 8k) or json. `default` is the parser's, `None` when it has none.
+    the flag, one string here), size (a whole number, or one like 8k) or json. `default` is the parser's, `None` when
+    it has none.
     """
 
     name: str
