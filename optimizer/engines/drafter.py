@@ -75,10 +75,7 @@ def _kind(method: str, draft: ModelConfig) -> list[str]:
     if method == "eagle3" and not is_eagle3(draft):
         return ["eagle3 is asked for, but the drafter is no EAGLE-3 head: it fails while it is loaded"]
     if method in {"eagle", "nextn"} and is_eagle3(draft):
-        return [
-            "the drafter is an EAGLE-3 head, but eagle is asked for: it starts, and next to nothing is accepted; "
-            "ask for eagle3"
-        ]
+        return ["the drafter is an EAGLE-3 head: under eagle it starts and next to nothing is accepted; ask for eagle3"]
     if method in WHOLE_MODEL and is_eagle3(draft):
         return [f"{method} wants a whole small model, the drafter is an EAGLE-3 head"]
     return []
