@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench lock clean venv
+.PHONY: demo test lint bench lock clean venv parts
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -16,7 +16,11 @@ venv: $(VENV)/.ready
 demo: venv
 	$(BIN)/ratchet demo
 
-test: venv
+# What pip cannot bring (sshd, busybox, chromium), and the demo's server and model.
+parts: venv
+	$(BIN)/python -m tests.install_parts
+
+test: parts
 	$(BIN)/python -m pytest
 
 lint: venv

@@ -216,6 +216,8 @@ class StudySpec(Model):
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     window: str | None = None
     priority: int = 0
+    self_test: bool = False
+    """Confirm the baseline against itself instead of searching: the answer must be no win."""
 
     @field_validator("engine_version", mode="before")
     @classmethod
@@ -242,7 +244,7 @@ class StudySpec(Model):
         return config
 
     def candidate_config(self, params: Mapping[str, Scalar], searched: set[str]) -> dict[str, Scalar]:
-        """Return the full configuration of a suggestion: searched names come from `params` alone, the rest from home."""
+        """Return the full configuration of a suggestion: searched names from `params` alone, the rest from home."""
         kept = {k: v for k, v in self.baseline_config().items() if k not in searched}
         return {**kept, **{k: v for k, v in params.items() if v is not False}}
 
@@ -381,7 +383,10 @@ def _section_problems(data: Any, spec: StudySpec | None) -> list[Problem]:
     engine = data.get("engine")
     if isinstance(data.get("space", {}), Mapping) and engine in get_args(EngineName):
         presets = find_engine(str(engine)).presets(spec.engine_version if spec else None)
-        problems += _prefixed("space", lambda: spec_space.parse(data.get("space") or {}, presets=presets))
+        launch = data.get("launch")
+        flags = launch.get("flags") if isinstance(launch, Mapping) else None
+        fixed = set(map(str, flags)) if isinstance(flags, Mapping) else set()
+        problems += _prefixed("space", lambda: spec_space.parse(data.get("space") or {}, presets=presets, fixed=fixed))
     return problems
 
 

@@ -222,3 +222,50 @@ class KeyRecord:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     last_used_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class SeriesRecord:
+    """Numbers over time beside one trial: engine telemetry, or a GPU's memory, load, heat and power.
+
+    `source` says who counted (`engine`, `gpu0`), `name` what (`decode_tok_s`, `power_w`). Times in seconds from
+    `started_at`.
+    """
+
+    study_id: str
+    trial_number: int
+    source: str
+    name: str
+    started_at: datetime
+    times_s: list[float]
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class IdempotencyRecord:
+    """One POST that carried a key: what was asked, and the answer once there is one."""
+
+    caller: str
+    key: str
+    request_hash: str
+    created_at: datetime
+    status: int | None = None
+    response: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class WebhookRecord:
+    """One message to the outside, kept until delivered or given up. `target` names the receiver, never a secret."""
+
+    target: str
+    kind: str
+    payload: dict[str, Any]
+    created_at: datetime
+    next_at: datetime
+    study_id: str = ""
+    state: str = "pending"
+    """pending | sent | given_up"""
+    attempts: int = 0
+    sent_at: datetime | None = None
+    last_error: str = ""
+    id: int = 0

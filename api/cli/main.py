@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from api.cli.output import print_error
-from optimizer.errors import BadInput, NotFound, RatchetError
+from optimizer.errors import BadInput, RatchetError
+from storage.errors import StorageError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("api.cli.demo:demo", "A whole study against a real server on this machine"),
@@ -68,7 +69,7 @@ def main(args: list[str] | None = None) -> Any:
     except BadInput as error:
         print_error(error)
         sys.exit(2)
-    except (NotFound, RatchetError) as error:
+    except (RatchetError, StorageError) as error:
         print_error(error)
         sys.exit(1)
 

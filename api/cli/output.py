@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from optimizer.errors import BadInput, RatchetError
+from storage.errors import StorageError
 
 
 def print_json(document: Any) -> None:
@@ -22,7 +23,7 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def print_error(error: RatchetError) -> None:
+def print_error(error: RatchetError | StorageError) -> None:
     """Print what happened, every problem with its path and hint, and what to do."""
     say(f"ratchet: {error.message}")
     if isinstance(error, BadInput):

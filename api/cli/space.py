@@ -15,7 +15,7 @@ import click
 
 from api.cli.output import print_json
 from optimizer.engines.base import Effective, EngineModule, FlagValue, Hardware, split_env
-from optimizer.engines.catalogue import flag_set, read_command_line
+from optimizer.engines.flag_catalogue import flag_set, read_command_line
 from optimizer.engines.hardware import known_gpu
 from optimizer.engines.registry import find_engine
 from optimizer.errors import BadInput, NotFound, Problem

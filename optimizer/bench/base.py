@@ -5,9 +5,12 @@ Decides what is recorded. How load is made is `load.py`, what is derived `measur
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
+
+from optimizer.engines.base import SpeculationSample
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Workload:
     """What is asked of a server, completely; equal fingerprints may be compared.
 
     `cache` is `cold` (flushed, or prompts salted per repeat) or `warm`. `arrival_rate_s` is requests per second
-    (None: closed loop at `concurrency`).
+    (None: closed loop at `concurrency`). `output_tok_s` and the verdict's blocks come from the first level of
+    `concurrency`. Time limits do not change what is asked and are not part of the fingerprint.
     """
 
     name: str
@@ -38,6 +42,22 @@ class Workload:
     cache: str = "cold"
     arrival_rate_s: float | None = None
     fingerprint: str = ""
+    api: str = "chat"
+    """chat | completions (OpenAI), generate (SGLang), completion (llama.cpp)."""
+    ignore_eos: bool = False
+    requests_per_level: int | None = None
+    """Requests at one level; None: every prompt `repeats` times, and at least `REQUESTS_PER_STREAM` for each stream."""
+    waves: int = 1
+    """A level is cut into that many waves; each drains to zero streams before the next begins."""
+    request_timeout_s: float = 300.0
+    stall_timeout_s: float = 60.0
+    """The longest silence between two pieces of one stream (the wait for the first token included)."""
+    max_error_share: float = 0.2
+    """A larger share of failed requests fails the measurement."""
+    slo_ttft_ms: float | None = None
+    slo_itl_ms: float | None = None
+    """Limits that a request must keep to count as goodput (mean ITL of the request)."""
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,6 +84,12 @@ class RequestSample:
     error: str | None
     text: str
     engine_timings: dict[str, Any] = field(default_factory=dict)
+    usage_given: bool = True
+    """The server said how many tokens there were; else `output_tokens` is what the stream showed."""
+    tokens_exact: bool = False
+    """The server said for every chunk how many tokens it carried; else each chunk counts as one."""
+    cached_tokens: int | None = None
+    """Prompt tokens that came from the prefix cache, where the server tells."""
 
     @property
     def ok(self) -> bool:
@@ -108,6 +134,8 @@ class Measurement:
     warnings: tuple[str, ...] = ()
     started_at: str = ""
     bench_s: float = 0.0
+    speculation: SpeculationSample = SpeculationSample()
+    """What the engine told of drafting over the first level."""
 
 
 class Outcome(StrEnum):
@@ -143,3 +171,23 @@ class OutputCheck:
     tolerance: float
     problems: tuple[str, ...] = ()
     lossy: tuple[str, ...] = ()
+
+
+class MeasuredEngine(Protocol):
+    """What measuring needs to know of an engine: the part of `engines.base.EngineModule` that is used here."""
+
+    @property
+    def name(self) -> str:
+        """Name of the engine; decides the dialect of requests."""
+
+    def metrics_path(self) -> str | None:
+        """Path of the Prometheus endpoint, if any."""
+
+    def speculation_from_counters(self, before: str, after: str) -> SpeculationSample:
+        """Acceptance over a window from two Prometheus texts."""
+
+    def speculation_from_responses(self, timings: Sequence[Mapping[str, Any]]) -> SpeculationSample:
+        """Acceptance over the engine's own per-request fields."""
+
+    def flush_cache_request(self) -> tuple[str, str] | None:
+        """Method and path that empty the prefix cache, or None."""

@@ -1,79 +1,122 @@
-"""Which memory fractions can still work, after failures that want more and failures that want less.
+"""Tells the kinds of GPU memory shortage apart: by the frames of the traceback, the stage of the log, the numbers.
 
-Decides when the interval is empty, and which other flags can open it. What a failure is called is decided by the
-engines' `failures` modules.
+The same words want opposite remedies: a KV cache that does not fit wants a larger memory fraction, a graph capture or
+a running server wants a smaller one, weights want neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import re
 
-from optimizer.engines.base import Config
+from optimizer.engines.base import Phase
+from optimizer.engines.causes import COMMON_OOM, Stage
+from optimizer.engines.evidence import Event, Walk
+from optimizer.engines.numbers import NUMBER, as_float
 
-WANT_MORE = frozenset({"oom_kv_cache", "oom_weights"})
-"""The static part (weights, cache) did not fit below this fraction."""
-WANT_LESS = frozenset({"oom_cuda_graph_capture", "oom_runtime"})
-"""What runs beside it (graphs, activations, a drafter) did not fit above this fraction."""
-STEP = 0.01
-"""Smallest difference of fractions that is worth a start."""
-FLAG = {"sglang": "mem-fraction-static", "vllm": "gpu-memory-utilization"}
-KNOBS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "sglang": (
-        ("max-running-requests", "lower it: every request keeps logits and a draft tree"),
-        ("cuda-graph-max-bs-decode", "lower it (cuda-graph-max-bs before 0.5.14): fewer captured batches"),
-        ("chunked-prefill-size", "lower it: shorter prompt pieces need less at once"),
-        ("context-length", "lower it: the pool must hold one whole sequence"),
-        ("speculative-num-draft-tokens", "lower it, or take a smaller drafter"),
-        ("tp-size", "raise it: the weights are spread over more GPUs"),
-    ),
-    "vllm": (
-        ("max-num-seqs", "lower it: fewer requests at once"),
-        ("max-num-batched-tokens", "lower it: shorter steps need less at once"),
-        ("max-cudagraph-capture-size", "lower it: fewer captured batches"),
-        ("max-model-len", "lower it: the cache must hold one whole sequence"),
-        ("tensor-parallel-size", "raise it: the weights are spread over more GPUs"),
-    ),
+LABEL_STAGE = {
+    "oom_weights": Stage.WEIGHTS,
+    "oom_kv_cache": Stage.KV_CACHE,
+    "oom_cuda_graph_capture": Stage.GRAPHS,
+    "oom_runtime": Stage.SERVING,
 }
 
+_FRAMES: tuple[tuple[Stage, re.Pattern[str]], ...] = (
+    (
+        Stage.GRAPHS,
+        re.compile(
+            r"graph_runner|cuda_graph|cudagraph|capture_model|in capture|capture_one|init_cuda_graph|piecewise|"
+            r"capture cuda graph"
+        ),
+    ),
+    (
+        Stage.KV_CACHE,
+        re.compile(
+            r"memory_pool|mem_cache/|init_memory_pool|allocate_kv|initialize_kv|initialize_from_config|"
+            r"kv_cache_utils|cache_engine|in _allocate_kv|kv_cache_configurator|init_kv"
+        ),
+    ),
+    (
+        Stage.WEIGHTS,
+        re.compile(
+            r"model_loader|create_weights|in load_model|load_weights|weight_utils|process_weights|"
+            r"initialize_model|in get_model|linear weights"
+        ),
+    ),
+    (
+        Stage.SERVING,
+        re.compile(
+            r"event_loop|run_batch|execute_model|in forward\b|forward_batch|in sample|profile_run|_dummy_run|"
+            r"dummy_sampler|busy_loop|warming up sampler"
+        ),
+    ),
+)
+_FRAME = re.compile(r'^\s*(?:\S+ )*?\s*file "|^\s{2,}\S|^\s*\^+|^\s*traceback|^\s*return |^\s*self\.|^error |^\(|^\[')
+LOOK_BACK, LOOK_AHEAD = 80, 40
 
-@dataclass(frozen=True)
-class MemoryInterval:
-    """Fractions that may work: above `low` (needed by the static part), below `high` (left to the rest)."""
-
-    flag: str
-    low: float
-    high: float
-    advice: tuple[str, ...] = ()
-    """What to change instead, best first; only when nothing is left between the two."""
-
-    @property
-    def empty(self) -> bool:
-        """Say whether no fraction is left that is worth a start."""
-        return self.high - self.low <= STEP + 1e-9
-
-    def allows(self, fraction: float) -> bool:
-        """Say whether a fraction lies strictly inside."""
-        return self.low < fraction < self.high
+_UNIT = r"\s*(gib|mib|kib|gb|mb|bytes)"
+_CAPACITY = re.compile(rf"total capacity of ({NUMBER}){_UNIT}|({NUMBER}){_UNIT} total capacity")
+_FREE = re.compile(rf"of which ({NUMBER}){_UNIT} is free|({NUMBER}){_UNIT} free")
+_OWN = re.compile(rf"this process has ({NUMBER}){_UNIT} memory in use|({NUMBER}){_UNIT} already allocated")
+_SCALE = {"gib": 2.0**30, "gb": 1e9, "mib": 2.0**20, "mb": 1e6, "kib": 2.0**10, "bytes": 1.0}
+FOREIGN_SHARE = 0.4
+"""Share of the used memory that others must hold before they are blamed."""
 
 
-def memory_interval(engine: str, failures: Iterable[tuple[float, str]], config: Config) -> MemoryInterval | None:
-    """Narrow the interval by failures (fraction, label) of configurations that differ in nothing else.
+def label_of(stage: Stage) -> str:
+    """Return the label of an out-of-memory text in a stage."""
+    return COMMON_OOM[stage]
 
-    Returns None for an engine without such a flag. `config` decides which advice applies (no drafter, no advice on it).
-    """
-    flag = FLAG.get(engine)
-    if flag is None:
+
+def stage_of(found: Walk, event: Event, phase: Phase | None) -> Stage:
+    """Say in which stage memory ran out: by the frames around it, else by the log, else by what the caller knows."""
+    own = event.line.text.lower()
+    text = own + "\n" + _frames(found, event)
+    by_frames = next((stage for stage, pattern in _FRAMES if pattern.search(text)), Stage.UNKNOWN)
+    if by_frames is not Stage.UNKNOWN and not (
+        by_frames is Stage.SERVING and event.stage in (Stage.KV_CACHE, Stage.GRAPHS)
+    ):
+        return by_frames
+    if event.stage is not Stage.UNKNOWN:
+        return event.stage
+    if found.alive_at and found.alive_at[0] < event.index:
+        return Stage.SERVING
+    return Stage.SERVING if phase in ("runtime", "benchmark") else by_frames
+
+
+def _frames(found: Walk, event: Event) -> str:
+    """Return the traceback that a line belongs to: the frames above it, or below where the message comes first."""
+    lines = found.lines
+    above: list[str] = []
+    for index in range(event.index - 1, max(-1, event.index - LOOK_BACK), -1):
+        lower = lines[index].text.lower()
+        if not _FRAME.match(lower) and 'file "' not in lower:
+            break
+        above.append(lower)
+        if "traceback" in lower:
+            break
+    if any('file "' in line for line in above):
+        return "\n".join(above)
+    below = [line.text.lower() for line in lines[event.index + 1 : event.index + LOOK_AHEAD]]
+    return "\n".join(line for line in below if 'file "' in line)
+
+
+def held_by_others(found: Walk, event: Event) -> str:
+    """Return one line naming the foreign share when others hold the card, by the numbers of the text; else empty."""
+    text = " ".join(line.text for line in found.lines[event.index : event.index + 3]).lower()
+    capacity, free, own = (_bytes(pattern, text) for pattern in (_CAPACITY, _FREE, _OWN))
+    if capacity is None or free is None or own is None or capacity <= 0:
+        return ""
+    used = capacity - free
+    foreign = used - own
+    if used <= 0 or foreign < FOREIGN_SHARE * used or foreign < 0.1 * capacity:
+        return ""
+    return f"other processes hold {foreign / 2**30:.1f} of {capacity / 2**30:.1f} GiB of this GPU"
+
+
+def _bytes(pattern: re.Pattern[str], text: str) -> float | None:
+    found = pattern.search(text)
+    if found is None:
         return None
-    low, high = 0.0, 1.0
-    for fraction, label in failures:
-        if label in WANT_MORE:
-            low = max(low, fraction)
-        elif label in WANT_LESS:
-            high = min(high, fraction)
-    interval = MemoryInterval(flag, low, high)
-    if not interval.empty:
-        return interval
-    speculates = any(name in config for name in ("speculative-algorithm", "spec-method", "spec-model"))
-    advice = [f"{n}: {text}" for n, text in KNOBS[engine] if speculates or not n.startswith("speculative")]
-    return MemoryInterval(flag, low, high, tuple(advice))
+    pair = [group for group in found.groups() if group]
+    value = as_float(pair[0]) if len(pair) == 2 else None
+    return None if value is None else value * _SCALE[pair[1]]

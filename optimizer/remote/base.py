@@ -86,6 +86,9 @@ class HomeServer:
     health_path: str = "/health"
     found: str = "given"
     """`given`, `proc` (read from /proc) or `systemd`."""
+    pid: int = 0
+    start_ticks: int = 0
+    """The process that was found, so that it is recognised even when it does not listen; 0 when not known."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ class RunningServer:
     command_line: str
     """The exact launch command as a shell line, secrets masked."""
     unit: str | None = None
+    kind: str = "trial"
+    """`trial`, or `home`: the original server, started again by us."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class ServerStatus:
     exit_code: int | None
     pids: tuple[int, ...]
     listening_pids: tuple[int, ...]
-    """Who listens on the port now (any process)."""
+    """Who listens on the port now (any process; 0 stands for one that we may not see)."""
     log_size: int
     cpu_ticks: int
     log_chunk: bytes = b""

@@ -24,6 +24,7 @@ class Parameter:
     kind: str
     """int | float | choice | flag"""
     ladder: tuple[FlagValue, ...] = ()
+    """Every value, `special` ones included (at the end); empty for a continuous range."""
     low: float | None = None
     high: float | None = None
     step: float | None = None
@@ -31,6 +32,7 @@ class Parameter:
     ordered: bool = False
     may_be_absent: bool = False
     special: tuple[FlagValue, ...] = ()
+    """Values that are a category of their own (0 = off, -1 = auto), whatever number spells them."""
     why: str = ""
 
 
@@ -43,6 +45,14 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class KnownResult:
+    """A configuration that somebody measured before, with the speed they saw (None: only believed to be good)."""
+
+    config: Config
+    output_tok_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Space:
     """Parameters with the conditions and rules between them. `defaults` are values known to be sensible."""
 
@@ -52,6 +62,9 @@ class Space:
     defaults: tuple[Config, ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
     """Parameters left out, with the reason (never read by this version, ...)."""
+
+    known: tuple[KnownResult, ...] = ()
+    """Results brought along from elsewhere: where to look first, never evidence."""
 
     def names(self) -> tuple[str, ...]:
         """Names of the parameters, in order."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from optimizer.engines.drafter import draft_fit, draft_warnings
-from optimizer.engines.memory import memory_interval
+from optimizer.engines.memory_fraction import memory_interval
 
 TARGET: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

@@ -1,0 +1,96 @@
+"""One study in the foreground: the service's own worker code, watched in a terminal, ended cleanly by Ctrl-C.
+
+Decides what an interrupt does (the first asks for a clean end, later ones say what is waited for) and the exit code.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from api.cli.live import View, follow
+from api.cli.output import say
+from optimizer import studies
+from optimizer.clock import SystemClock
+from optimizer.lease import LeaseKeeper
+from optimizer.settings import Settings
+from optimizer.spec import StudySpec
+from optimizer.studies import StudyState
+from optimizer.worker import advance, worker_name
+from storage.engine import Database
+from storage.records import StudyRecord
+
+RETRY_S = 1.0
+ENDED = {StudyState.FINISHED, StudyState.FAILED, StudyState.NEEDS_ATTENTION, StudyState.PAUSED}
+
+
+class Foreground:
+    """A study that runs in a thread of this process until it ends or is interrupted."""
+
+    def __init__(self, db: Database, study: StudyRecord, settings: Settings) -> None:
+        self._db = db
+        self._study_id = study.id
+        self._settings = settings
+        self._owner = worker_name()
+        self._keeper: LeaseKeeper | None = None
+        self._interrupts = 0
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="foreground", daemon=True)
+
+    def run(self, view: View, *, plain: bool | None = None) -> StudyRecord:
+        """Work until the study ends; return its last row."""
+        self._thread.start()
+        with self._signals():
+            follow(view, lambda: not self._thread.is_alive(), plain=plain)
+        if self._error is not None:
+            raise self._error
+        return studies.get(self._db, self._study_id)
+
+    def _work(self) -> None:
+        clock = SystemClock()
+        try:
+            while studies.get(self._db, self._study_id).state not in ENDED:
+                advance(self._db, self._study_id, owner=self._owner, settings=self._settings, on_lease=self._leased)
+                if self._interrupts:
+                    return
+                if studies.get(self._db, self._study_id).state not in ENDED:
+                    clock.sleep(RETRY_S)
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            self._error = error
+
+    def _leased(self, keeper: LeaseKeeper) -> None:
+        self._keeper = keeper
+        if self._interrupts:
+            keeper.interrupt("interrupted in the terminal; run the same command again to go on")
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        before = {n: signal.signal(n, self._interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        self._interrupts += 1
+        if self._keeper is not None:
+            self._keeper.interrupt("interrupted in the terminal; run the same command again to go on")
+        if self._interrupts == 1:
+            say("stopping: the trial ends now and the server that was there before is put back")
+        else:
+            say("still waiting until the server that was there before serves again; it would be lost otherwise")
+
+
+def run_in_foreground(
+    db: Database, study: StudyRecord, spec: StudySpec, settings: Settings, *, plain: bool | None = None
+) -> StudyRecord:
+    """Start (or resume) a study and work on it here until it ends."""
+    if study.state != StudyState.FINISHED:
+        studies.start(db, study.id, now=SystemClock().now())
+    planned = spec.baseline.restarts + spec.budget.trials + spec.budget.trials // 8 + spec.budget.confirm_restarts
+    view = View(db, study.id, planned)
+    return Foreground(db, study, settings).run(view, plain=plain)

@@ -1,0 +1,110 @@
+"""`ratchet host`: hosts of a running service."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from api.cli.output import print_json, say
+from api.cli.remote import api_options, connect, json_option
+from api.cli.tables import print_table
+from optimizer.spec import load_yaml, read_text
+
+MARKS = {"ok": "ok", "warning": "warning", "error": "ERROR", "skipped": "-"}
+
+
+@click.group()
+def host() -> None:
+    """Hosts: add, list, check, restore, remove."""
+
+
+@host.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--replace", is_flag=True, help="Also over a host of the same name.")
+@api_options
+@json_option
+def add(file: Path, replace: bool, api: str, key: str | None, as_json: bool) -> None:
+    """Register a host from its file."""
+    document = load_yaml(read_text(file, "the host file"), "the host file")
+    with connect(api, key) as ratchet:
+        made = ratchet.add_host(document, replace=replace)
+    if as_json:
+        print_json(made)
+    else:
+        click.echo(made["name"])
+        say(f"examine it with: ratchet host check {made['name']}")
+
+
+@host.command("list")
+@api_options
+@json_option
+def list_hosts(api: str, key: str | None, as_json: bool) -> None:
+    """List hosts, and who uses them now."""
+    with connect(api, key) as ratchet:
+        found = list(ratchet.hosts())
+    if as_json:
+        print_json({"items": found})
+        return
+    rows = [
+        [
+            h["name"],
+            h["entry"].get("connection", ""),
+            f"study {h['lease']['study_id']}"
+            if h["lease"] and h["lease"]["study_id"]
+            else "in use"
+            if h["lease"]
+            else "free",
+            h["needs_attention"] or "-",
+        ]
+        for h in found
+    ]
+    print_table(
+        ["name", "connection", "now", "needs a human"], rows, empty="no hosts; add one with: ratchet host add FILE.yaml"
+    )
+
+
+@host.command()
+@click.argument("name")
+@api_options
+@json_option
+def check(name: str, api: str, key: str | None, as_json: bool) -> None:
+    """Examine a host: every finding says what to do. Exit 1 when one is an error."""
+    with connect(api, key) as ratchet:
+        result = ratchet.check_host(name)
+    if as_json:
+        print_json(result)
+    else:
+        rows = [
+            [MARKS.get(f["level"], f["level"]), f["check"], f["detail"] + (f"\n  {f['remedy']}" if f["remedy"] else "")]
+            for f in result["findings"]
+        ]
+        print_table(["", "check", "finding"], rows, empty="nothing was found")
+    if not result["ok"]:
+        sys.exit(1)
+
+
+@host.command()
+@click.argument("name")
+@api_options
+@json_option
+def restore(name: str, api: str, key: str | None, as_json: bool) -> None:
+    """Stop what Ratchet left on a host and put the original server back."""
+    say(f"restoring {name}; a large model takes minutes to load")
+    with connect(api, key) as ratchet:
+        result = ratchet.restore_host(name)
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(result["detail"])
+
+
+@host.command()
+@click.argument("name")
+@api_options
+def remove(name: str, api: str, key: str | None) -> None:
+    """Forget a host that no study uses."""
+    with connect(api, key) as ratchet:
+        ratchet.remove_host(name)
+    say(f"removed {name}")

@@ -1,0 +1,77 @@
+"""`ratchet run SPEC.yaml`: one study in the foreground, with the code of the service."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from api.cli.foreground import run_in_foreground
+from api.cli.output import print_json, say
+from api.cli.summary import print_summary, summary
+from optimizer import studies
+from optimizer.clock import SystemClock
+from optimizer.errors import Conflict, NotFound
+from optimizer.settings import Settings
+from optimizer.spec import StudySpec, load_study, read_text
+from optimizer.studies import StudyState
+from storage.engine import Database, open_database
+from storage.migrate import upgrade
+from storage.records import StudyRecord
+
+
+@click.command()
+@click.argument("spec_file", metavar="SPEC.yaml", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
+@click.option("--db", "db_url", default="", help="Database URL (default: a SQLite file in the data folder).")
+@click.option("--self-test", is_flag=True, help="Compare the baseline with itself: it must come out as no win.")
+def run(spec_file: Path, as_json: bool, db_url: str, self_test: bool) -> None:
+    """Run the study of SPEC.yaml here until its verdict; Ctrl-C puts the old server back, the same command goes on."""
+    spec = load_study(read_text(spec_file, "the specification"))
+    settings = Settings(db_url=db_url) if db_url else Settings()
+    if self_test:
+        from optimizer.selftest import self_test_spec
+
+        spec = self_test_spec(spec)
+    db = open_database(settings.database_url)
+    try:
+        upgrade(db)
+        study = find_or_create(db, spec)
+        study = run_in_foreground(db, study, spec, settings, plain=True if as_json else None)
+        end(db, study, settings, as_json=as_json)
+    finally:
+        db.close()
+
+
+def find_or_create(db: Database, spec: StudySpec) -> StudyRecord:
+    """Return the study of this name to go on with, or a new one.
+
+    Raises:
+        Conflict: a study of this name measures something else.
+    """
+    try:
+        known = studies.get(db, spec.name)
+    except NotFound:
+        return studies.create(db, spec, now=SystemClock().now())
+    if known.fingerprint != studies.fingerprint(spec):
+        raise Conflict(
+            f"study {spec.name!r} exists and measures something else (its launch, space or workload differ)",
+            remedy="give this specification another name, or delete the old study",
+        )
+    say(f"going on with study {known.name} ({known.id}), {known.state}")
+    return known
+
+
+def end(
+    db: Database, study: StudyRecord, settings: Settings, *, as_json: bool, extra: dict[str, Any] | None = None
+) -> None:
+    """Print how the study ended and leave with its exit code."""
+    document = summary(db, study, settings) | (extra or {})
+    if as_json:
+        print_json(document)
+    else:
+        print_summary(document)
+    if study.state != StudyState.FINISHED:
+        sys.exit(1)

@@ -1,0 +1,160 @@
+"""Keeps the book of nights: opens and closes window runs, notes missed ones with the reason, makes the reports.
+
+A thread that looks every few seconds and can be stopped and started at any time: everything is found again in the
+database, and a report is stored before it is sent, so that it is made once. Whether a study may work is not decided
+here (`optimizer.windowing`).
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta
+
+import structlog
+
+from api import deliver, morning
+from api.settings import ApiSettings
+from optimizer import windows as rules
+from optimizer.clock import Clock
+from storage import trials, windows
+from storage.engine import Database
+from storage.errors import StorageError
+from storage.records import StudyRecord, WindowRecord, WindowRunRecord
+
+log = structlog.get_logger(__name__)
+
+LOOK_EVERY_S = 15.0
+REMEMBERED = timedelta(days=14)
+"""How far back missed openings are noted after the service was away."""
+SETTLING = timedelta(minutes=5)
+"""After the end: a restore that took longer than planned still belongs to the night."""
+AT_WORK = frozenset({"running", "stopping"})
+RUNS_LOOKED_AT = 30
+
+
+class NightWatch:
+    """The thread."""
+
+    def __init__(self, db: Database, settings: ApiSettings, *, clock: Clock) -> None:
+        self._db = db
+        self._settings = settings
+        self._clock = clock
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="nights", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what was not written down yet is found at the next start."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _loop(self) -> None:
+        while not self._done.is_set():
+            try:
+                look(self._db, self._settings, self._clock.now())
+            except StorageError as error:
+                log.warning("nights.database_unavailable", error=str(error))
+            self._done.wait(LOOK_EVERY_S)
+
+
+def look(db: Database, settings: ApiSettings, now: datetime) -> None:
+    """Bring the book up to date, and send what is due."""
+    with db.read() as conn:
+        found = windows.list_windows(conn)
+    for window in found:
+        note_missed(db, window, now)
+        note_open(db, window, now)
+        close_ended(db, settings, window, now)
+    deliver.send_due(db, settings, now)
+
+
+def note_open(db: Database, window: WindowRecord, now: datetime) -> None:
+    """Write down that a window is open, once for each local date."""
+    opening = rules.current(window, now) if window.enabled else None
+    if opening is None:
+        return
+    with db.write() as conn:
+        windows.open_run(
+            conn, WindowRunRecord(window.id, opening.local_date, opening.opens_at, opening.closes_at, "open")
+        )
+
+
+def note_missed(db: Database, window: WindowRecord, now: datetime) -> None:
+    """Write down every opening that came and went without a run, and why."""
+    if not window.enabled:
+        return
+    since = max(window.created_at, now - REMEMBERED)
+    for opening in rules.between(window, since, now):
+        if opening.closes_at > now:
+            continue
+        with db.write() as conn:
+            if windows.get_run(conn, window.id, opening.local_date) is None:
+                reason = "the service was not running"
+                windows.open_run(
+                    conn,
+                    WindowRunRecord(
+                        window.id, opening.local_date, opening.opens_at, opening.closes_at, "missed", reason
+                    ),
+                )
+                log.info("window.missed", window=window.name, local_date=opening.local_date, reason=reason)
+
+
+def close_ended(db: Database, settings: ApiSettings, window: WindowRecord, now: datetime) -> None:
+    """Close runs whose time is over: decide ran or missed, store the report, and queue it for sending."""
+    with db.read() as conn:
+        runs = windows.list_runs(conn, window.id, limit=RUNS_LOOKED_AT)
+    for run in runs:
+        if run.report is not None or run.closes_at > now:
+            continue
+        if _still_restoring(db, window, run) and now < run.closes_at + SETTLING:
+            continue
+        _close(db, settings, window, run, now)
+
+
+def _close(db: Database, settings: ApiSettings, window: WindowRecord, run: WindowRunRecord, now: datetime) -> None:
+    attached = morning.studies_of(db, window, run)
+    worked = [s for s in attached if _worked(db, s, run)]
+    status, reason = run.status, run.reason
+    if run.status == "open":
+        status = "ran" if worked else "missed"
+        reason = "" if worked else why_nothing_ran(attached, run)
+    with db.write() as conn:
+        windows.update_run(
+            conn, window.id, run.local_date, status=status, reason=reason, studies=[s.name for s in worked]
+        )
+        closed = windows.get_run(conn, window.id, run.local_date)
+    if closed is None:
+        return
+    report = morning.build_report(db, window, closed, now=now)
+    with db.write() as conn:
+        windows.update_run(conn, window.id, run.local_date, report=report)
+        deliver.queue(conn, settings, report, now)
+
+
+def why_nothing_ran(attached: list[StudyRecord], run: WindowRunRecord) -> str:
+    """Say why an opening that was watched brought nothing."""
+    waiting = [s for s in attached if s.state in {"waiting_window", "queued"}]
+    if waiting:
+        return f"no worker took {waiting[0].name}" + (
+            f" ({waiting[0].state_reason})" if waiting[0].state_reason else ""
+        )
+    unfinished = [s for s in attached if s.state != "finished"]
+    if not attached:
+        return "no study waits for this window"
+    if unfinished:
+        return f"{unfinished[0].name} was {unfinished[0].state.replace('_', ' ')}"
+    return "every study of this window is finished"
+
+
+def _still_restoring(db: Database, window: WindowRecord, run: WindowRunRecord) -> bool:
+    return any(s.state in AT_WORK for s in morning.studies_of(db, window, run))
+
+
+def _worked(db: Database, study: StudyRecord, run: WindowRunRecord) -> bool:
+    span = morning.Span(run.opened_at, run.closes_at)
+    with db.read() as conn:
+        return any(span.covers(t) for t in trials.list_trials(conn, study.id))

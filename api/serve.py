@@ -1,0 +1,187 @@
+"""Runs the service in this process: where it may bind, and an end in which streams close and home is restored.
+
+What is served is `app.py`; what runs beside it (worker, nights) is started and ended here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from api import auth
+from api.app import create_app, stop_streams
+from api.settings import ApiSettings
+from optimizer.clock import SystemClock
+from optimizer.errors import BadInput, Problem
+from optimizer.settings import Settings
+from storage import keys
+from storage.engine import Database
+
+if TYPE_CHECKING:
+    from optimizer.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+RESTORE_TIMEOUT_S = 3600.0
+"""At the end the worker restores home; that may take as long as the model needs to load, and is never cut short."""
+STREAM_GRACE_S = 5
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Server(uvicorn.Server):
+    """uvicorn that ends event streams when it is asked to stop, and tells where it listens."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, ready: Callable[[str, int], None]) -> None:
+        super().__init__(config)
+        self._app = app
+        self._ready = ready
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End the streams, then stop as uvicorn does."""
+        stop_streams(self._app)
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, then say where."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._ready(str(host), int(port))
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether an address to bind to is reachable from this machine only."""
+    if host in LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_binding(db: Database, host: str) -> None:
+    """Refuse to be reachable from elsewhere while nobody would need a key.
+
+    Raises:
+        BadInput: there is no usable key.
+    """
+    if is_loopback(host):
+        return
+    now = SystemClock().now()
+    with db.read() as conn:
+        if any(auth.usable(k, now) for k in keys.list_keys(conn)):
+            return
+    hint = "make a key first: ratchet key create NAME --scope admin"
+    raise BadInput(
+        "refusing to be reachable from other machines without an API key",
+        [Problem("--host", "is not a loopback address, and there is no usable key", host, hint)],
+    )
+
+
+def serve(
+    db: Database,
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    with_worker: bool,
+    say: Callable[[str], None],
+    api_settings: ApiSettings | None = None,
+) -> int:
+    """Serve until a signal; then end the streams, pause what runs and put home back. Returns the exit code.
+
+    Raises:
+        BadInput: the address needs a key and there is none.
+    """
+    check_binding(db, host)
+    api_settings = api_settings or ApiSettings()
+    worker = _make_worker(db, settings) if with_worker else None
+    names = LOOPBACK_NAMES | {host, *(n.lower() for n in api_settings.allowed_hosts)}
+    restricted = is_loopback(host) or bool(api_settings.allowed_hosts)
+    app = create_app(
+        db,
+        worker,
+        settings,
+        open_to_local=is_loopback(host),
+        allowed_hosts=names if restricted else None,
+    )
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=STREAM_GRACE_S,
+    )
+
+    def ready(bound_host: str, bound_port: int) -> None:
+        shown = f"[{bound_host}]" if ":" in bound_host else bound_host
+        say(f"Ratchet serves at http://{shown}:{bound_port} ({'with' if worker else 'without'} a worker)")
+
+    server = Server(config, app, ready)
+    night_watch = _night_watch(db, api_settings)
+    # uvicorn raises the signal again when it is done; the default action would end the process before home is back.
+    with _Signals(say) as signals:
+        if worker is not None:
+            worker.start()
+        night_watch.start()
+        try:
+            server.run()
+        finally:
+            night_watch.stop()
+            clean = _stop_worker(worker, signals)
+    return 0 if clean and server.started else 1
+
+
+def _make_worker(db: Database, settings: Settings) -> Worker:
+    # Imported here: a process that only serves needs no SSH and no search.
+    from optimizer.worker import Worker
+
+    return Worker(db, settings=settings)
+
+
+def _stop_worker(worker: Worker | None, signals: _Signals) -> bool:
+    if worker is None:
+        return True
+    signals.waiting_for = "waiting until the original server is back on every host; it is not skipped"
+    return worker.stop(RESTORE_TIMEOUT_S)
+
+
+def _night_watch(db: Database, api_settings: ApiSettings) -> Any:
+    from api.nights import NightWatch
+
+    return NightWatch(db, api_settings, clock=SystemClock())
+
+
+class _Signals:
+    """Signal handlers for the time around uvicorn's own: they only say what the process is waiting for."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._before: dict[int, Any] = {}
+        self.waiting_for = ""
+
+    def __enter__(self) -> _Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        if self.waiting_for:
+            self._say(self.waiting_for)

@@ -1,0 +1,217 @@
+"""The confirm phase: the best candidates against the baseline in fresh, interleaved restarts, until there is a verdict.
+
+Decides who is confirmed and what is written down of each look; the statistics are `bench.verdict`. What is explored
+never proves anything: only restarts of this phase are evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from optimizer import evidence
+from optimizer.bench import verdict
+from optimizer.bench.base import Outcome, VerdictResult
+from optimizer.bench.confirm import Confirmation
+from optimizer.bench.judging import Restart
+from optimizer.engines.base import FlagValue
+from optimizer.run import StudyRun
+from optimizer.run_trial import Proposal
+from storage import events, verdicts
+from storage.records import TrialRecord, VerdictRecord
+
+Attempt = Callable[[StudyRun, Proposal], TrialRecord]
+BASELINE = "baseline"
+SELF_TEST = "self-test"
+"""The arm of an A/A test: the baseline's own configuration under another name."""
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A configuration that is worth confirming: what the model believes of it, and the trial that found it."""
+
+    key: str
+    params: dict[str, FlagValue]
+    mean_tok_s: float
+    trial: int
+
+
+def confirm(run: StudyRun, attempt: Attempt) -> None:
+    """Confirm the finalists and store the verdict. Resumes from the restarts that are recorded."""
+    run.lease.check()
+    run.update(phase="confirm")
+    run.say("study", phase="confirm")
+    finalists = stored_finalists(run) or choose_finalists(run)
+    if not finalists or run.spec.budget.confirm_restarts < 2:
+        conclude(run, finalists, None)
+        return
+    remember_finalists(run, finalists)
+    while True:
+        run.lease.check()
+        restarts = restarts_so_far(run)
+        step = verdict.plan_confirmation(
+            [p.name for p in run.workload.prompts],
+            [f.key for f in finalists],
+            [Restart(r["arm"], r["tok_s"]) for r in restarts],
+            alpha=run.spec.alpha,
+            min_effect=run.spec.min_effect,
+            max_restarts=run.spec.budget.confirm_restarts,
+            given_up=set(excluded(run, finalists)),
+        )
+        record_look(run, step, restarts)
+        if step.next_arm is None:
+            conclude(run, finalists, step)
+            return
+        start_arm(run, attempt, finalists, step.next_arm)
+
+
+def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], arm: str) -> TrialRecord:
+    """One more fresh restart of an arm."""
+    params = next((f.params for f in finalists if f.key == arm), {})
+    trial = attempt(run, Proposal("confirm", arm, dict(params)))
+    if arm == BASELINE and trial.state == "complete":
+        evidence.load_baseline(run)
+    return trial
+
+
+def choose_finalists(run: StudyRun) -> list[Finalist]:
+    """Return the best configurations by posterior that beat the baseline so far, with outputs and limits in order."""
+    if run.spec.self_test:
+        first = evidence.complete(run, kind="baseline")[0]
+        return [Finalist(SELF_TEST, {}, first.output_tok_s or 0.0, first.number)]
+    by_key = {t.canonical_key: t for t in evidence.all_trials(run) if t.kind == "explore" and t.state == "complete"}
+    reference = run.reference_tok_s or 0.0
+    chosen: list[Finalist] = []
+    for ranked in run.search.top(len(by_key) + 1):
+        trial = by_key.get(ranked.canonical_key)
+        if trial is None or ranked.mean <= reference or not may_win(run, trial):
+            continue
+        chosen.append(Finalist(ranked.canonical_key, dict(trial.params), ranked.mean, trial.number))
+        if len(chosen) == run.spec.budget.candidates:
+            break
+    return chosen
+
+
+def may_win(run: StudyRun, trial: TrialRecord) -> bool:
+    """Say whether a measured trial kept the objective's limits and its outputs are the baseline's."""
+    if trial.output_check is not None and not trial.output_check["ok"]:
+        return False
+    return not broken_limits(run, trial.metrics)
+
+
+def broken_limits(run: StudyRun, metrics: Mapping[str, float]) -> list[str]:
+    """Return the limits of the objective that these metrics miss; a missing metric misses its limit."""
+    broken = []
+    for name, limit in run.spec.objective.subject_to.items():
+        value = metrics.get(name)
+        if value is None:
+            broken.append(f"{name} was not measured")
+        elif limit.max is not None and value > limit.max:
+            broken.append(f"{name} {value:g} is above {limit.max:g}")
+        elif limit.min is not None and value < limit.min:
+            broken.append(f"{name} {value:g} is below {limit.min:g}")
+    return broken
+
+
+def restarts_so_far(run: StudyRun) -> list[dict[str, Any]]:
+    """Return the complete restarts of this phase in the order they were made: trial, arm, tok/s by prompt."""
+    found = []
+    for trial in evidence.complete(run, kind="confirm"):
+        measured = evidence.measurement_of(run, trial.number)
+        if measured is not None:
+            found.append({"trial": trial.number, "arm": trial.arm, "tok_s": measured.tok_s})
+    return found
+
+
+def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
+    """Return the finalists that cannot win any more, with the reason: died, wrong output, a limit missed."""
+    found: dict[str, str] = {}
+    keys = {f.key for f in finalists}
+    for trial in evidence.all_trials(run):
+        if trial.kind != "confirm" or trial.arm not in keys:
+            continue
+        if trial.state == "infeasible":
+            found[trial.arm] = f"it failed when it was started again: {(trial.failure or {}).get('summary', '')}"
+        elif trial.output_check is not None and not trial.output_check["ok"]:
+            found[trial.arm] = "suspect_output: " + "; ".join(trial.output_check["problems"])
+        elif trial.state == "complete" and broken_limits(run, trial.metrics):
+            found[trial.arm] = "; ".join(broken_limits(run, trial.metrics))
+    return found
+
+
+def record_look(run: StudyRun, step: Confirmation, restarts: Sequence[dict[str, Any]]) -> None:
+    """Write one look at the evidence, with the restarts that it used."""
+    now = run.clock.now()
+    seen = {r["arm"] for r in restarts}
+    with run.db.write() as conn:
+        for key, result in step.results.items():
+            if not {key, BASELINE} <= seen:
+                continue
+            verdicts.add(
+                conn,
+                VerdictRecord(
+                    study_id=run.study.id,
+                    candidate_key=key,
+                    outcome=str(result.outcome),
+                    ratio=result.ratio,
+                    ci_low=result.ci_low,
+                    ci_high=result.ci_high,
+                    restarts=result.restarts,
+                    pairs={"restarts": [r for r in restarts if r["arm"] in {key, BASELINE}]},
+                    at=now,
+                ),
+            )
+            events.append(conn, run.study.id, "verdict", {"candidate": key, **told(result)}, now)
+
+
+def stored_finalists(run: StudyRun) -> list[Finalist]:
+    """Return the finalists of an interrupted confirm phase."""
+    rows = (run.study.verdict or {}).get("finalists", [])
+    return [Finalist(**row) for row in rows]
+
+
+def remember_finalists(run: StudyRun, finalists: Sequence[Finalist]) -> None:
+    """Store who is being confirmed, so that a restart goes on with the same ones."""
+    if not stored_finalists(run):
+        run.update(verdict={"outcome": str(Outcome.UNDECIDED), "finalists": [asdict(f) for f in finalists]})
+
+
+def conclude(run: StudyRun, finalists: Sequence[Finalist], step: Confirmation | None) -> None:
+    """Store the verdict: the best proven finalist, or why there is none."""
+    out = excluded(run, finalists)
+    document: dict[str, Any] = {"finalists": [asdict(f) for f in finalists], "excluded": out, "alpha": run.spec.alpha}
+    winner = next((f for f in finalists if step is not None and f.key == step.winner and f.key not in out), None)
+    if winner is not None and step is not None:
+        document |= told(step.results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
+        document["lossy"] = list(run.engine.lossy_flags(run.spec.candidate_config(winner.params, searched(run))))
+    else:
+        document |= without_winner(finalists, step, out)
+    best = winner or (finalists[0] if finalists else None)
+    run.update(verdict=document, best_trial=best.trial if best else None)
+    run.say("verdict_final", **{k: v for k, v in document.items() if k != "finalists"})
+
+
+def searched(run: StudyRun) -> set[str]:
+    """Names of the searched parameters."""
+    return set(run.search.space.names)
+
+
+def told(result: VerdictResult) -> dict[str, Any]:
+    """Return a result as plain JSON; an open end of the interval is None."""
+    values = asdict(result) | {"outcome": str(result.outcome)}
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def without_winner(finalists: Sequence[Finalist], step: Confirmation | None, out: Mapping[str, str]) -> dict[str, Any]:
+    """Say why nothing has won: nothing was faster, all were excluded, or what the evidence on the best one says."""
+    if not finalists:
+        return {"outcome": str(Outcome.NO_SIGNIFICANT_WIN), "reason": "nothing that was explored is faster than home"}
+    results = step.results if step is not None else {}
+    left = [f for f in finalists if f.key in results and f.key not in out]
+    if not left:
+        reason = "; ".join(out.values()) or "there was no budget to confirm anything"
+        return {"outcome": str(Outcome.NO_SIGNIFICANT_WIN if out else Outcome.UNDECIDED), "reason": reason}
+    best = max(left, key=lambda f: results[f.key].ratio)
+    return told(results[best.key]) | {"candidate_key": best.key, "params": best.params}

@@ -1,0 +1,98 @@
+"""What has been recorded of a study so far, read in the shapes that the phases need. No decisions."""
+
+from __future__ import annotations
+
+from optimizer.bench.base import RequestSample
+from optimizer.run import StudyRun
+from optimizer.trial_log import sample_of
+from storage import measurements, trials
+from storage.records import MeasurementRecord, TrialRecord
+
+UNKNOWN_S = 600.0
+"""A careful guess for a start of a large model, before any was seen (public logs: 1 to 10 minutes)."""
+STOP_RESERVE_S = 10.0
+START_PHASES = ("launch_s", "load_s", "ready_s")
+DONE = frozenset({"complete", "pruned", "infeasible"})
+
+
+def all_trials(run: StudyRun) -> list[TrialRecord]:
+    """Every trial of the study, in order."""
+    with run.db.read() as conn:
+        return list(trials.list_trials(conn, run.study.id))
+
+
+def complete(run: StudyRun, *, kind: str) -> list[TrialRecord]:
+    """The complete trials of one kind, in order."""
+    return [t for t in all_trials(run) if t.kind == kind and t.state == "complete"]
+
+
+def explored(run: StudyRun) -> list[TrialRecord]:
+    """Explored trials that ended with a result (interrupted ones do not count against the budget)."""
+    return [t for t in all_trials(run) if t.kind == "explore" and t.state in DONE]
+
+
+def measurement_of(run: StudyRun, number: int) -> MeasurementRecord | None:
+    """The last measurement of a trial."""
+    with run.db.read() as conn:
+        found = measurements.for_trial(conn, run.study.id, number)
+    return found[-1] if found else None
+
+
+def samples_of(run: StudyRun, number: int) -> list[RequestSample]:
+    """The raw requests of a trial."""
+    with run.db.read() as conn:
+        return [sample_of(r) for r in measurements.requests_of(conn, run.study.id, number)]
+
+
+def load_baseline(run: StudyRun) -> None:
+    """Fill the baseline's outputs and its current speed from what is recorded."""
+    measured = complete(run, kind="baseline")
+    run.baseline_outputs = [samples_of(run, t.number) for t in measured]
+    latest = [t.output_tok_s for t in measured[-run.spec.baseline.restarts :] if t.output_tok_s]
+    run.reference_tok_s = sum(latest) / len(latest) if latest else None
+
+
+def incumbent(run: StudyRun) -> dict[str, float] | None:
+    """tok/s by prompt of the best complete configuration so far, baseline included: the mark for early ending."""
+    candidates = [t for t in all_trials(run) if t.state == "complete" and t.kind in {"baseline", "explore"}]
+    trusted = [t for t in candidates if (t.output_check or {"ok": True})["ok"]]
+    if not trusted:
+        return None
+    best = max(trusted, key=lambda t: t.output_tok_s or 0.0)
+    record = measurement_of(run, best.number)
+    if record is None:
+        return None
+    return {prompt: sum(values) / len(values) for prompt, values in record.tok_s.items() if values}
+
+
+def hours_spent(run: StudyRun) -> float:
+    """Hours of trials so far (waiting between windows does not count)."""
+    spans = [duration_s(t) for t in all_trials(run)]
+    return sum(spans) / 3600.0
+
+
+def duration_s(trial: TrialRecord) -> float:
+    """Seconds between a trial's start and end; 0 while it runs."""
+    if trial.started_at is None or trial.finished_at is None:
+        return 0.0
+    return (trial.finished_at - trial.started_at).total_seconds()
+
+
+def next_trial_s(run: StudyRun) -> float:
+    """How long the next trial may take: the longest so far; before anything is known, half of a window at most."""
+    spans = [duration_s(t) for t in all_trials(run) if t.state in DONE]
+    return max(spans) if spans else min(UNKNOWN_S, 0.5 * (run.lease.window_s or UNKNOWN_S))
+
+
+def home_start_s(run: StudyRun) -> float | None:
+    """How long the plain server needs to be ready, by its own starts so far; None before anything is known."""
+    starts = [sum(t.timings.get(k, 0.0) for k in START_PHASES) for t in complete(run, kind="baseline")]
+    return max(starts, default=None)
+
+
+def restore_reserve_s(run: StudyRun) -> float:
+    """Seconds to keep free for putting home back: twice its start and a stop; a quarter of a window when unknown."""
+    start_s = home_start_s(run)
+    if start_s is None:
+        return min(UNKNOWN_S, 0.25 * (run.lease.window_s or UNKNOWN_S))
+    return 2 * start_s + STOP_RESERVE_S

@@ -1,0 +1,197 @@
+"""The owner's own server (home): taken over once, put back always, or replaced by the proven winner.
+
+Decides when home is stopped and started, and what counts as "home serves again". How a process is found, stopped or
+started is `remote.home` and `remote.process`; the dead man's switch on the host is `remote.guard`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+
+from optimizer import evidence
+from optimizer.clock import Deadline
+from optimizer.errors import HostError, PortTaken
+from optimizer.http import Probe
+from optimizer.plan import plan_server
+from optimizer.remote import guard, home, process
+from optimizer.remote.base import HomeServer
+from optimizer.run import StudyRun
+from storage import hosts
+
+log = structlog.get_logger(__name__)
+
+STOP_TIMEOUT_S = 180.0
+START_RESERVE_S = 120.0
+"""On top of three times what the plain server needed so far, before home is called not back."""
+GENERATION_TIMEOUT_S = 120.0
+
+
+def take_over(run: StudyRun) -> None:
+    """Find who serves on the host, remember home, arm the guard, and stop home; leftovers of our own runs are stopped.
+
+    Raises:
+        PortTaken: a foreign server holds the port and the host's entry does not allow a takeover.
+        NeedsAttention: a stop could not be proved.
+    """
+    report_guard(run)
+    stop_leftovers(run)
+    run.home = find_home(run)
+    if run.home is None:
+        run.say("note", text=f"nothing serves on port {run.port} of {run.host.name}: nothing will be put back")
+        return
+    remember_home(run, run.home)
+    arm_guard(run)
+    if process.listeners(run.link, run.port, deadline=Deadline.after(30)):
+        run.say("home", state="stopping", command=" ".join(run.home.argv) or run.home.systemd_unit)
+        home.stop(
+            run.link, run.home, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(STOP_TIMEOUT_S)
+        )
+    run.say("home", state="stopped")
+
+
+def report_guard(run: StudyRun) -> None:
+    """Show what the guard did on the host while nobody was looking, once."""
+    with run.db.read() as conn:
+        record = hosts.get(conn, run.host.name)
+    seen = str(record.facts.get("guard_seen_at", ""))
+    entries = guard.history(run.link, run_dir=run.host.run_dir, deadline=Deadline.after(30))
+    fresh = [e for e in entries if str(e.get("at", "")) > seen]
+    for entry in fresh:
+        if entry.get("event") not in {"armed", "done"}:
+            run.say("guard", **{str(k): v for k, v in entry.items()})
+    if fresh:
+        facts = {**record.facts, "guard_seen_at": str(fresh[-1].get("at", ""))}
+        with run.db.write() as conn:
+            hosts.update(conn, run.host.name, facts=facts)
+
+
+def stop_leftovers(run: StudyRun) -> None:
+    """Stop trial servers of an earlier, interrupted run of Ratchet that are still alive; home is left alone."""
+    stopped = home.stop_trials(
+        run.link, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(STOP_TIMEOUT_S)
+    )
+    for run_id in stopped:
+        run.say("note", text=f"stopped a server of an interrupted trial (run {run_id})")
+
+
+def find_home(run: StudyRun) -> HomeServer | None:
+    """Return the server to put back: what the study stored, what the host's entry gives, or who listens on the port."""
+    if run.study.home is not None:
+        return from_row(run.study.home)
+    listeners = process.listeners(run.link, run.port, deadline=Deadline.after(30))
+    if listeners and not run.host.takeover:
+        who = listeners[0]
+        raise PortTaken(
+            run.host.name,
+            f"process {who.pid} ({who.command[:80]}) serves on port {run.port}",
+            remedy="set `takeover: true` in the host's entry to let Ratchet stop it and put it back",
+        )
+    if run.host.home is not None:
+        return home.from_entry(run.host.home, default_port=run.port)
+    if not listeners:
+        return None
+    return home.find(run.link, run.port, Deadline.after(30), run_dir=run.host.run_dir)
+
+
+def remember_home(run: StudyRun, server: HomeServer) -> None:
+    """Store home with the study and the host before anything is touched."""
+    row = to_row(server)
+    run.update(home=row)
+    with run.db.write() as conn:
+        hosts.update(conn, run.host.name, home=row)
+
+
+def to_row(server: HomeServer) -> dict[str, Any]:
+    """Return home as it is stored."""
+    return asdict(server) | {"argv": list(server.argv)}
+
+
+def from_row(row: dict[str, Any]) -> HomeServer:
+    """Return a stored home."""
+    return HomeServer(**{**row, "argv": tuple(row.get("argv", ()))})
+
+
+def arm_guard(run: StudyRun) -> None:
+    """Put the dead man's switch on the host and keep it fed by the lease's renewals."""
+    if run.home is None or not run.host.guard.enabled:
+        return
+    server = run.home
+    grace_s = run.host.guard.grace_s
+
+    def renew() -> None:
+        try:
+            guard.renew(
+                run.link,
+                run_dir=run.host.run_dir,
+                fence=run.lease.fence,
+                deadline_at=run.lease.ends_at,
+                grace_s=grace_s,
+                deadline=Deadline.after(30),
+            )
+        except HostError as error:
+            log.warning("guard.renew_failed", host=run.host.name, error=error.message)
+
+    guard.arm(
+        run.link,
+        server,
+        run_dir=run.host.run_dir,
+        fence=run.lease.fence,
+        deadline_at=run.lease.ends_at,
+        grace_s=grace_s,
+        deadline=Deadline.after(60),
+    )
+    run.lease.on_renew = renew
+    run.say("guard", state="armed", grace_s=grace_s)
+
+
+def finish(run: StudyRun, *, finished: bool) -> None:
+    """Leave the host serving: home again, or the winner when the study is done and its owner said `adopt`.
+
+    Raises:
+        NeedsAttention: what should serve does not; the host's owner must look.
+    """
+    run.lease.check_owned()
+    server = run.home or (from_row(run.study.home) if run.study.home else None)
+    adopted = winner_to_adopt(run) if finished else None
+    serve = adopted or server
+    if serve is None:
+        stop_leftovers(run)
+        return
+    run.say("home", state="adopting" if adopted else "starting")
+    patience_s = 3 * (evidence.home_start_s(run) or evidence.UNKNOWN_S) + START_RESERVE_S
+    home.restore(
+        run.link,
+        serve,
+        run_dir=run.host.run_dir,
+        fence=run.lease.fence,
+        deadline=Deadline.after(patience_s),
+        probe=lambda _: generates(run),
+    )
+    run.lease.on_renew = None
+    if run.host.guard.enabled and server is not None:
+        guard.disarm(run.link, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(30))
+    run.say("home", state="adopted" if adopted else "restored")
+
+
+def winner_to_adopt(run: StudyRun) -> HomeServer | None:
+    """Return the proven winner as a server to keep, if there is one and its owner wants it."""
+    verdict = run.study.verdict or {}
+    if run.spec.on_finish != "adopt" or verdict.get("outcome") != "win":
+        return None
+    plan = plan_server(run, verdict["params"]).plan
+    return HomeServer(argv=plan.argv, env=dict(plan.env), cwd=plan.cwd, port=plan.port, found="adopted")
+
+
+def generates(run: StudyRun) -> bool:
+    """Say whether the server on the port answers its health check and a real generation."""
+    url, _ = run.base_url()
+    readiness = run.engine.readiness(plan_server(run, {}).plan)
+    with Probe(url) as probe:
+        if probe.status(readiness.health_path) != 200:
+            return False
+        body = {k: v for k, v in readiness.generate_body.items() if k != "model"}
+        status, _ = probe.post_json(readiness.generate_path, body, timeout_s=GENERATION_TIMEOUT_S)
+    return status == 200

@@ -1,0 +1,182 @@
+"""The phases of a study: take over, baseline, explore, confirm, finish. Each can be resumed from what is recorded.
+
+Decides what is started next and when a phase is over. One trial is `run_trial.py`; who owns the host is `worker.py`.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import structlog
+
+from optimizer import confirm, evidence, home_server, trial_log
+from optimizer.engines.base import FlagValue
+from optimizer.errors import RatchetError, Stopped
+from optimizer.run import StudyRun
+from optimizer.run_trial import Proposal, run_trial
+from optimizer.search.policy import SpaceExhausted
+from optimizer.search.study import result_of
+from storage.records import TrialRecord
+
+log = structlog.get_logger(__name__)
+
+BASELINE_EVERY = 8
+"""Explored trials between two re-measurements of the baseline (drift through a night)."""
+ATTEMPTS = 3
+"""How often an interrupted start is asked again before the study stops with a reason."""
+
+
+class StudyFailed(RatchetError):
+    """The study cannot go on; the reason is for its owner."""
+
+
+def run_study(run: StudyRun) -> None:
+    """Run what is left of a study, from taking the host over to the verdict; home is not restored here.
+
+    Raises:
+        Stopped: a pause, stop or the window's end; what was recorded stays.
+        StudyFailed, HostError: the study cannot go on.
+    """
+    run.search.reconcile(evidence.all_trials(run))
+    evidence.load_baseline(run)
+    home_server.take_over(run)
+    measure_baseline(run)
+    if not run.spec.self_test:
+        explore(run)
+    confirm.confirm(run, attempt)
+
+
+def enter(run: StudyRun, phase: str) -> None:
+    """Record the phase a study is in."""
+    run.lease.check()
+    if run.study.phase != phase:
+        run.update(phase=phase)
+    run.say("study", phase=phase)
+
+
+def measure_baseline(run: StudyRun) -> None:
+    """Measure the plain server in fresh starts until there are enough, and compare with what its owner expects."""
+    enter(run, "baseline")
+    while len(evidence.complete(run, kind="baseline")) < run.spec.baseline.restarts:
+        measure_baseline_once(run)
+    compare_with_expectation(run)
+
+
+def measure_baseline_once(run: StudyRun) -> TrialRecord:
+    """One more fresh start of the baseline.
+
+    Raises:
+        StudyFailed: the baseline itself does not run.
+    """
+    trial = attempt(run, Proposal("baseline", "baseline"))
+    if trial.state != "complete":
+        failure = trial.failure or {}
+        raise StudyFailed(
+            f"the baseline cannot be measured: {failure.get('summary', trial.state)}",
+            remedy=str(failure.get("remedy", "see the trial's log")),
+        )
+    evidence.load_baseline(run)
+    if trial.optuna_number is None:
+        tell_baseline(run, trial)
+    return trial
+
+
+def tell_baseline(run: StudyRun, trial: TrialRecord) -> None:
+    """Let the search know the baseline as a measured configuration, so that it is never suggested as a new one."""
+    config = run.spec.baseline_config()
+    params = {name: config[name] for name in run.search.space.names if name in config}
+    number = run.search.add_observation(params, result_of(trial))
+    trial_log.set_optuna_number(run, trial, number)
+
+
+def compare_with_expectation(run: StudyRun) -> None:
+    """Warn when the measured baseline is not the one that the owner believes in."""
+    expected = run.spec.baseline.expected_tok_s
+    if expected is None:
+        return
+    measured = statistics.fmean(t.output_tok_s or 0.0 for t in evidence.complete(run, kind="baseline"))
+    off_pct = 100 * (measured / expected - 1)
+    if abs(off_pct) > run.spec.baseline.tolerance_pct:
+        run.say(
+            "warning",
+            text=f"the baseline makes {measured:.1f} tok/s, {off_pct:+.0f} % against the expected {expected:g}: "
+            "the host is not in the state you believe; everything is judged against what was measured",
+        )
+
+
+def explore(run: StudyRun) -> None:
+    """Start what the search suggests until the budget ends, or nothing is left that promises a gain."""
+    enter(run, "explore")
+    while True:
+        done = evidence.explored(run)
+        if len(done) >= run.spec.budget.trials or evidence.hours_spent(run) >= (run.spec.budget.hours or float("inf")):
+            return
+        if done and run.search.should_stop(run.spec.min_effect):
+            run.say("note", text="no start that is left promises more than the minimum effect: exploring ends")
+            return
+        if due_for_baseline(run, len(done)):
+            measure_baseline_once(run)
+        try:
+            suggestion = run.search.ask(host=run.host.name)
+        except SpaceExhausted:
+            run.say("note", text="every server of this space has been measured")
+            return
+        attempt(
+            run,
+            Proposal(
+                "explore",
+                suggestion.canonical_key,
+                dict(suggestion.params),
+                suggestion.number,
+                incumbent=evidence.incumbent(run),
+            ),
+        )
+
+
+def due_for_baseline(run: StudyRun, explored: int) -> bool:
+    """Say whether the baseline should be measured again before the next explored trial."""
+    measured = len(evidence.complete(run, kind="baseline"))
+    return explored > 0 and explored // BASELINE_EVERY > measured - run.spec.baseline.restarts
+
+
+def attempt(run: StudyRun, proposal: Proposal) -> TrialRecord:
+    """Run a proposal; what infrastructure interrupted is asked again, at most `ATTEMPTS` times.
+
+    Raises:
+        StudyFailed: it was interrupted every time, or the failure says that the whole study must stop.
+    """
+    current = proposal
+    while True:
+        run.lease.check()
+        require_time(run)
+        trial = run_trial(run, current)
+        if trial.failure and trial.failure.get("stop_study"):
+            raise StudyFailed(str(trial.failure["summary"]), remedy=str(trial.failure["remedy"]))
+        if trial.state != "interrupted":
+            return trial
+        if current.attempt >= ATTEMPTS:
+            failure = trial.failure or {}
+            raise StudyFailed(
+                f"interrupted {ATTEMPTS} times in a row: {failure.get('summary', 'unknown')}",
+                remedy=str(failure.get("remedy", "look at the host, then resume the study")),
+            )
+        current = _again(current)
+
+
+def _again(proposal: Proposal) -> Proposal:
+    values: dict[str, FlagValue] = dict(proposal.params)
+    return Proposal(
+        proposal.kind, proposal.arm, values, proposal.optuna_number, proposal.attempt + 1, proposal.incumbent
+    )
+
+
+def require_time(run: StudyRun) -> None:
+    """Refuse to begin a trial that cannot finish, with the restore, before the window closes.
+
+    Raises:
+        Stopped: not enough time is left; the study goes on in the next window.
+    """
+    run.lease.restore_reserve_s = evidence.restore_reserve_s(run)
+    left, needed = run.lease.time_left_s(), evidence.next_trial_s(run)
+    if left is not None and left < needed:
+        raise Stopped(f"the window leaves {left:.0f} s before the restore, and the next trial needs {needed:.0f} s")

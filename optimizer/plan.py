@@ -1,0 +1,86 @@
+"""From suggested parameters to the server that would really run and the command that starts it; nothing is started.
+
+Decides how launch flags, baseline and suggestion are laid over each other, and where secrets enter.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from optimizer import secrets
+from optimizer.clock import Deadline
+from optimizer.engines.base import Config, Effective, FlagValue, LaunchPlan, split_env
+from optimizer.remote import facts
+from optimizer.run import StudyRun
+
+MASK = "****"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One server before it is started: what was asked, what it really is, and how it is launched."""
+
+    params: dict[str, FlagValue]
+    config: dict[str, FlagValue]
+    effective: Effective
+    plan: LaunchPlan
+
+    @property
+    def command(self) -> str:
+        """The exact launch command as one shell line, secrets masked."""
+        return command_line(self.plan)
+
+
+def plan_server(run: StudyRun, params: Mapping[str, FlagValue]) -> Planned:
+    """Lay `params` over the baseline, ask the engine what really runs, and build the launch plan.
+
+    Raises:
+        BadInput: a secret that the environment refers to cannot be resolved.
+    """
+    spec = run.spec
+    config = full_config(run, params)
+    effective = run.engine.effective(config, run.version, run.hardware)
+    command = facts.expand_command(run.link, spec.launch.command, deadline=Deadline.after(30))
+    plan = run.engine.launch_plan(command, config, spec.launch.cwd, effective, alias(run))
+    env, secret_names = secrets.resolve(plan.env)
+    argv = (*plan.argv, *spec.launch.extra_args)
+    plan = replace(plan, argv=argv, env=env, secret_env=plan.secret_env | secret_names)
+    return Planned(dict(params), config, effective, plan)
+
+
+def full_config(run: StudyRun, params: Config) -> dict[str, FlagValue]:
+    """Return every flag and variable of the server for a suggestion (empty: the baseline)."""
+    if not params:
+        return dict(run.spec.baseline_config())
+    return dict(run.spec.candidate_config(dict(params), set(run.search.space.names)))
+
+
+def alias(run: StudyRun) -> str:
+    """Return the served model name that proves a server is ours: the owner's own if given, else one of this study."""
+    given = run.spec.launch.flags.get("served-model-name") or run.spec.launch.flags.get("alias")
+    return str(given) if given else f"ratchet-{run.study.id}"
+
+
+def command_line(plan: LaunchPlan) -> str:
+    """Render a plan as one line that can be pasted into a shell; values of secret variables are masked."""
+    env, _ = split_plan_env(plan)
+    parts = [f"{k}={shlex.quote(v)}" for k, v in env.items()]
+    line = " ".join([*parts, *(shlex.quote(a) for a in plan.argv)])
+    return f"cd {shlex.quote(plan.cwd)} && {line}" if plan.cwd and plan.cwd != "~" else line
+
+
+def split_plan_env(plan: LaunchPlan) -> tuple[dict[str, str], frozenset[str]]:
+    """Return the plan's variables with secret values masked, and the names of the secret ones."""
+    shown = {k: MASK if k in plan.secret_env else v for k, v in plan.env.items()}
+    return shown, plan.secret_env
+
+
+def flags_that_differ(baseline: Config, config: Config) -> dict[str, tuple[FlagValue | None, FlagValue | None]]:
+    """Return what distinguishes two configurations: name -> (baseline value, this value); None is absent."""
+    names = sorted({*baseline, *config})
+    return {n: (baseline.get(n), config.get(n)) for n in names if baseline.get(n) != config.get(n)}
+
+
+__all__ = ["Planned", "alias", "command_line", "flags_that_differ", "full_config", "plan_server", "split_env"]

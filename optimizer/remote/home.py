@@ -1,0 +1,340 @@
+"""The original server of a host: found, stopped, started again and proved.
+
+Decides what counts as the original server (given, a systemd unit, or whoever listens on the port, read from /proc) and
+when it may be touched. Stopping is done by `process.py`; the guard starts it when Ratchet cannot.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from optimizer.clock import Deadline
+from optimizer.engines.base import LaunchPlan
+from optimizer.errors import NeedsAttention, NotFound, PortTaken
+from optimizer.remote import gpu, process, scripts, units
+from optimizer.remote.base import HomeServer, HostLink, ProcessInfo, RunningServer, StopProof
+from optimizer.remote.launcher import MARKS
+from optimizer.spec import ENV_NAME, HomeEntry
+
+POLL_S = 0.2
+PROBE_TIMEOUT_S = 5.0
+DECISIVE = re.compile(r"error|exception|failed|no such|not found|denied", re.IGNORECASE)
+OUR_VARIABLES = {"RATCHET_RUN_ID", *MARKS}
+SHELL_VARIABLES = {"_", "OLDPWD", "PWD", "SHLVL"}
+"""Set by whatever shell starts a program: not part of a server's configuration."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What `restore` did."""
+
+    server: RunningServer | None
+    """None when the original server was serving all along and was not started by us."""
+    already_serving: bool
+    stopped: tuple[str, ...]
+    """Run ids of leftovers that were stopped first."""
+    elapsed_s: float
+
+
+def from_entry(entry: HomeEntry, *, default_port: int) -> HomeServer:
+    """Return the home server as the host's file gives it."""
+    parts = urlsplit(entry.url or "")
+    return HomeServer(
+        argv=tuple(entry.command),
+        env=dict(entry.env),
+        cwd=entry.cwd,
+        systemd_unit=entry.systemd_unit,
+        port=parts.port or default_port,
+        health_path=parts.path if len(parts.path) > 1 else "/health",
+        found="systemd" if entry.systemd_unit else "given",
+    )
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One reading of the server on a port."""
+
+    main: ProcessInfo
+    kind: str
+    user: str
+    self_uid: int
+    cwd: str
+    same_ns: bool
+    cgroup: str
+    systemd: bool
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+def _look(
+    link: HostLink, port: int, deadline: Deadline, *, run_dir: str = "~/.ratchet", pid: int = 0, start: int = 0
+) -> _Look | None:
+    done = scripts.call(link, "home_find", run_dir, str(port), str(pid), str(start), deadline=deadline)
+    head, _, rest = done.stdout.partition(b"--cmdline--\n")
+    raw_argv, _, raw_env = rest.partition(b"\n--environ--\n")
+    words = {k: v for k, _, v in (x.partition(" ") for x in head.decode("utf-8", "replace").splitlines())}
+    if "none" in words:
+        return None
+    if "hidden" in words:
+        raise PortTaken(
+            link.name,
+            f"{link.name}: port {port} is held by a process of another user (uid {words['hidden']})",
+            remedy="log in as that user (ssh.user), or give `home.systemd_unit` or `home.command`",
+        )
+    return _Look(
+        main=scripts.parse_process(words["main"]),
+        kind=words.get("kind", "-"),
+        user=words.get("user", ""),
+        self_uid=int(words.get("self", "-1")),
+        cwd=words.get("cwd", ""),
+        same_ns=words.get("ns") == "same",
+        cgroup=words.get("cgroup", ""),
+        systemd="systemd" in words,
+        argv=tuple(a.decode("utf-8", "surrogateescape") for a in raw_argv.split(b"\0")[:-1]),
+        env=_environment(raw_env),
+    )
+
+
+def _environment(raw: bytes) -> dict[str, str]:
+    """Read /proc/PID/environ; names that a shell cannot export (bash functions) and our own marks are left out."""
+    env = {}
+    for item in raw.split(b"\0"):
+        name, equals, value = item.decode("utf-8", "surrogateescape").partition("=")
+        if equals and ENV_NAME.match(name) and name not in OUR_VARIABLES and name not in SHELL_VARIABLES:
+            env[name] = value
+    return env
+
+
+def find(link: HostLink, port: int, deadline: Deadline, *, run_dir: str = "~/.ratchet") -> HomeServer:
+    """Read the server that listens on `port`, so that it can be started again exactly as it is.
+
+    Raises:
+        NotFound: nothing listens on the port.
+        PortTaken: it is a trial of ours, of another user, or in a container: it cannot be put back from /proc.
+    """
+    look = _look(link, port, deadline, run_dir=run_dir)
+    if look is None:
+        raise NotFound(
+            f"{link.name}: nothing listens on port {port}",
+            remedy="start the original server first, or give it in the host's file under `home`, or leave it out",
+        )
+    if look.kind == "trial":
+        raise PortTaken(
+            link.name,
+            f"{link.name}: port {port} is held by a trial of an earlier study (run {look.main.run_id})",
+            remedy=f"`ratchet host restore {link.name}` stops it and puts the original server back",
+        )
+    unit = units.unit_of(look.cgroup) if look.systemd else None
+    if unit is None:
+        _check_reproducible(link, port, look)
+    return HomeServer(
+        argv=look.argv,
+        env=look.env,
+        cwd=look.cwd or None,
+        user=look.user if look.main.uid != look.self_uid else None,
+        systemd_unit=unit,
+        port=port,
+        found="systemd" if unit else "proc",
+        pid=look.main.pid,
+        start_ticks=look.main.start_ticks,
+    )
+
+
+def _check_reproducible(link: HostLink, port: int, look: _Look) -> None:
+    what = scripts.tell(look.main)
+    if not look.same_ns:
+        raise PortTaken(
+            link.name,
+            f"{link.name}: port {port} is served from inside a container ({what})",
+            remedy="give the command that starts it under `home.command`, such as [docker, start, -a, NAME]",
+        )
+    if look.main.uid != look.self_uid and look.self_uid != 0:
+        raise PortTaken(
+            link.name,
+            f"{link.name}: port {port} is held by another user's server, {what}",
+            remedy=f"log in as {look.user or look.main.uid} (ssh.user), or give `home.systemd_unit`",
+        )
+    if not look.argv or not look.env or (len(look.argv) == 1 and "::" in look.argv[0]):
+        raise PortTaken(
+            link.name,
+            f"{link.name}: the command or environment of {what} cannot be read",
+            remedy="give the original server in the host's file under `home.command`",
+        )
+
+
+def is_home(home: HomeServer, command: tuple[str, ...]) -> bool:
+    """Say whether a command line is that of the home server."""
+    return bool(home.argv) and home.argv == command
+
+
+def stop(
+    link: HostLink, home: HomeServer, *, run_dir: str, fence: int | None, deadline: Deadline,
+    term_wait_s: float = process.TERM_WAIT_S,
+) -> StopProof:  # fmt: skip
+    """Stop the home server, started by us or not, and prove that it is gone.
+
+    Raises:
+        PortTaken: the server on the port is neither home nor ours; it was not touched.
+        NeedsAttention, FenceRefused, HostBusy: as for `process.stop`.
+    """
+    for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
+        if run.kind == "home":
+            return process.stop(link, run, run_dir=run_dir, fence=fence, deadline=deadline, term_wait_s=term_wait_s)
+    if home.systemd_unit:
+        return units.stop(link, home, deadline=deadline)
+    look = _look(
+        link, home.port, deadline.sooner(process.COMMAND_S), run_dir=run_dir, pid=home.pid, start=home.start_ticks
+    )
+    if look is None:
+        return StopProof((), killed=False, port_free=True, gpu_memory_back=True, elapsed_s=0.0)
+    same = (look.main.pid, look.main.start_ticks) == (home.pid, home.start_ticks) or is_home(home, look.argv)
+    if not same:
+        raise PortTaken(
+            link.name,
+            f"{link.name}: port {home.port} is held by {scripts.tell(look.main)}, which is not the original server",
+            remedy="stop it by hand, or name it as the original server in the host's file",
+        )
+    before = gpu.snapshot(link, deadline.sooner(30))
+    began = time.monotonic()
+    proof = process.stop_processes(
+        link, [(look.main.pid, look.main.start_ticks)], run_dir=run_dir, fence=fence, port=home.port,
+        deadline=deadline, term_wait_s=term_wait_s,
+    )  # fmt: skip
+    gpu.wait_until_released(link, before, proof.pids_signalled, deadline=deadline)
+    return replace(proof, elapsed_s=time.monotonic() - began)
+
+
+def plan_of(home: HomeServer) -> LaunchPlan:
+    """Return home as a plan that `process.launch` can start."""
+    return LaunchPlan(
+        argv=home.argv, env=home.env, cwd=home.cwd, port=home.port, bind_host="", served_model="", expected={},
+        secret_env=frozenset(),
+    )  # fmt: skip
+
+
+def start(
+    link: HostLink, home: HomeServer, *, run_dir: str, fence: int | None, deadline: Deadline, run_id: str | None = None
+) -> RunningServer:
+    """Start home under its own environment, tracked as a run of kind `home`; one that runs already is returned.
+
+    Raises:
+        PortTaken, FenceRefused, HostBusy: as for `process.launch`.
+        CommandFailed: systemd could not start the unit.
+    """
+    if home.systemd_unit:
+        return units.start(link, home, deadline=deadline)
+    for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
+        if run.kind == "home":
+            return run
+    return process.launch(
+        link, plan_of(home), run_id=run_id or process.new_run_id(), run_dir=run_dir, fence=fence, deadline=deadline,
+        kind="home", clean_env=home.found == "proc", user=home.user,
+    )  # fmt: skip
+
+
+def prove(
+    link: HostLink, home: HomeServer, server: RunningServer | None = None, *, deadline: Deadline,
+    probe: Callable[[str], bool] | None = None,
+) -> float:  # fmt: skip
+    """Wait until home answers; returns the seconds waited.
+
+    `probe(base_url)` decides what an answer is; the default asks `health_path`. A started `server` must be the one
+    that listens.
+
+    Raises:
+        NeedsAttention: home died or does not answer before the deadline; carries the end of its log.
+    """
+    began = time.monotonic()
+    tunnel = link.open_tunnel(home.port)
+    try:
+        while True:
+            listening = bool(process.listeners(link, home.port, deadline.sooner(process.COMMAND_S)))
+            if server is not None and not server.unit:
+                look = process.status(link, server, log_offset=0, log_limit=0)
+                listening = listening and bool(set(look.pids) & set(look.listening_pids))
+                if not look.alive and not look.pids:
+                    raise _not_back(link, server, f"it ended with status {look.exit_code}")
+            if listening and (probe(tunnel.url) if probe else _answers(tunnel.url, home.health_path)):
+                return time.monotonic() - began
+            if deadline.left_s < POLL_S:
+                raise _not_back(link, server, "it does not answer in time")
+            time.sleep(POLL_S)
+    finally:
+        tunnel.close()
+
+
+def _not_back(link: HostLink, server: RunningServer | None, why: str) -> NeedsAttention:
+    tail = process.read_log(link, server, offset=-4000).decode("utf-8", "replace") if server else ""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    decisive = [line for line in lines if DECISIVE.search(line)] or lines
+    last = " | ".join(decisive[-3:])
+    return NeedsAttention(
+        link.name,
+        f"{link.name}: the original server is not back: {why}{'; its log says: ' + last if last else ''}",
+        remedy=f"look at its log on the host, then run `ratchet host restore {link.name}`",
+    )
+
+
+def _answers(base_url: str, path: str) -> bool:
+    """Say whether the server answers; a server without this path (404) answers too, one that loads (503) does not."""
+    parts = urlsplit(base_url)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=PROBE_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status < 500
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def restore(
+    link: HostLink, home: HomeServer, *, run_dir: str, fence: int | None, deadline: Deadline,
+    probe: Callable[[str], bool] | None = None,
+) -> Restored:  # fmt: skip
+    """Bring the host back: stop every trial of ours, start home unless it serves, prove that it answers.
+
+    Works after the guard has acted too. `fence` None is for a person who takes the host back whoever had it last.
+
+    Raises:
+        NeedsAttention, PortTaken, FenceRefused, HostBusy: the host could not be brought back.
+    """
+    began = time.monotonic()
+    stopped = stop_trials(link, run_dir=run_dir, fence=fence, deadline=deadline)
+    server: RunningServer | None = None
+    already = False
+    look = _serving(link, home, run_dir, deadline)
+    if look is not None and (look.kind == "home" or is_home(home, look.argv) or _unit_serves(home, look)):
+        already = True
+    else:
+        server = start(link, home, run_dir=run_dir, fence=fence, deadline=deadline)
+    prove(link, home, server, deadline=deadline, probe=probe)
+    return Restored(server, already, stopped, time.monotonic() - began)
+
+
+def _serving(link: HostLink, home: HomeServer, run_dir: str, deadline: Deadline) -> _Look | None:
+    try:
+        return _look(link, home.port, deadline.sooner(process.COMMAND_S), run_dir=run_dir)
+    except PortTaken:
+        if home.systemd_unit:  # a unit may run as a user whose processes we cannot see; starting it twice is harmless
+            return None
+        raise
+
+
+def _unit_serves(home: HomeServer, look: _Look) -> bool:
+    return home.systemd_unit is not None and units.unit_of(look.cgroup) == home.systemd_unit
+
+
+def stop_trials(link: HostLink, *, run_dir: str, fence: int | None, deadline: Deadline) -> tuple[str, ...]:
+    """Stop every trial of ours that is alive; returns their run ids. Raises as `process.stop`."""
+    stopped = []
+    for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
+        if run.kind == "trial":
+            process.stop(link, run, run_dir=run_dir, fence=fence, deadline=deadline, after_guard=True)
+            stopped.append(run.run_id)
+    return tuple(stopped)

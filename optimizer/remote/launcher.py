@@ -1,0 +1,144 @@
+"""The text of the script that becomes a server, and the launch command as it is shown.
+
+Decides how a plan is quoted (once, for a POSIX shell), which variables carry our marks, and what is masked.
+Leaves when and where it is started to `process.py` and to the guard.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+
+from optimizer.errors import BadInput, Problem
+from optimizer.remote.wire import quote
+from optimizer.spec import ENV_NAME
+
+MASK = "***"
+SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE)", re.IGNORECASE)
+SECRET_FLAG = re.compile(r"^--?[A-Za-z0-9-]*(api-key|token|password|secret)s?$")
+MARKS = {"SPT_NOENV": "1"}
+"""`SPT_NOENV` keeps processes that rename themselves (setproctitle) from overwriting their environment, where our
+run id is."""
+
+_HEAD = """DIR=$1
+if [ "$2" != run ]; then
+    export RATCHET_RUN_ID={run_id}
+    read -r r_line </proc/$$/stat
+    r_line=${{r_line##*') '}}
+    set -- $r_line
+    echo "$$ ${{20}}" >"$DIR/leader"
+    trap : TERM HUP INT QUIT
+    exec 3>&2 2>/dev/null
+    /bin/sh "$0" "$DIR" run 2>&3 3>&-
+    r_status=$?
+    echo "$r_status" >"$DIR/exit.new" && mv "$DIR/exit.new" "$DIR/exit"
+    exit
+fi
+read -r r_line </proc/$$/stat
+r_line=${{r_line##*') '}}
+set -- $r_line
+r_start=${{20}}
+{remove}ulimit -n "$(ulimit -H -n)" 2>/dev/null
+"""
+_CLEAN = """r_names=$(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p')
+r_home=$HOME
+for r_name in $r_names; do command unset "$r_name" 2>/dev/null; done
+"""
+
+
+def check_env(env: Mapping[str, str]) -> None:
+    """Refuse names that are no variable names and values that no process can receive. Raises BadInput."""
+    problems = [
+        Problem(f"env.{name}", "is not a variable name", hint="letters, digits and underscores, no digit first")
+        for name in env
+        if not ENV_NAME.match(name)
+    ]
+    problems += [Problem(f"env.{n}", "holds a NUL character") for n, v in env.items() if "\0" in v]
+    if problems:
+        raise BadInput("the environment of the server cannot be used", problems)
+
+
+def check_argv(argv: Sequence[str]) -> None:
+    """Refuse an empty command and NUL characters. Raises BadInput."""
+    if not argv or not argv[0]:
+        raise BadInput("the launch command is empty", [Problem("launch.command", "is empty")])
+    problems = [Problem(f"argv[{i}]", "holds a NUL character") for i, a in enumerate(argv) if "\0" in a]
+    if problems:
+        raise BadInput("the launch command cannot be used", problems)
+
+
+def script(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str | None,
+    *,
+    run_id: str,
+    clean_env: bool = False,
+    keep: bool = False,
+    user: str | None = None,
+) -> str:
+    """Return the launcher of one server: a supervisor that records the exit status, and the server itself.
+
+    `clean_env` starts from an empty environment (the original server has exactly its own variables). `keep` leaves the
+    file in place, so that the guard can run it again; otherwise it deletes itself, as it may hold secrets.
+
+    Raises:
+        BadInput: a name or value cannot be passed to a process.
+    """
+    check_env(env)
+    check_argv(argv)
+    parts = [_HEAD.format(run_id=run_id, remove="" if keep else 'rm -f "$0"\n')]
+    parts.append(_CLEAN if clean_env else "r_home=$HOME\n")
+    if cwd:
+        parts.append(f"cd {tilde(cwd)} || exit 78\n")
+    parts += [f"export {name}={quote(value)}\n" for name, value in {**env, **MARKS}.items()]
+    parts.append(f"export RATCHET_RUN_ID={run_id}\n")
+    # The pid is written last: whoever sees it knows that the environment of this process is complete.
+    parts.append('echo "$$ $r_start" >"$DIR/pid.new" && mv "$DIR/pid.new" "$DIR/pid"\n')
+    words = [tilde(argv[0]), *map(quote, argv[1:])]
+    parts.append("exec " + _as_user(user) + " ".join(words) + "\n")
+    if clean_env and "PATH" not in env:
+        # `mv` above still needs one; the server gets none, as the original had none.
+        parts.insert(-2, "PATH=/usr/local/bin:/usr/bin:/bin\n")
+    return "".join(parts)
+
+
+def _as_user(user: str | None) -> str:
+    return f"setpriv --reuid={quote(user)} --regid={quote(user)} --init-groups " if user else ""
+
+
+def tilde(path: str) -> str:
+    """Quote a path for the shell, with a leading `~` standing for the login user's home directory."""
+    if path == "~":
+        return '"$r_home"'
+    if path.startswith("~/"):
+        return '"$r_home"/' + quote(path[2:])
+    return quote(path)
+
+
+def masked_command(argv: Sequence[str], env: Mapping[str, str], *, secret_env: frozenset[str] = frozenset()) -> str:
+    """Return the launch command as one shell line that can be pasted, secrets replaced by `***`."""
+    shown = [
+        f"{name}={MASK if name in secret_env or SECRET_NAME.search(name) else quote(value)}"
+        for name, value in env.items()
+    ]
+    words: list[str] = []
+    hide = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        if hide:
+            words.append(MASK)
+        elif equals and SECRET_FLAG.match(name):
+            words.append(f"{name}={MASK}")
+        else:
+            words.append(quote(word))
+        hide = not hide and not equals and bool(SECRET_FLAG.match(word))
+    if words and argv[0].startswith("~/"):
+        words[0] = argv[0] if quote(argv[0][2:]) == argv[0][2:] else words[0]
+    return " ".join([*shown, *words])
+
+
+def log_path(run_dir: str) -> str:
+    """Return the log file of a run directory."""
+    return posixpath.join(run_dir, "log")

@@ -1,0 +1,242 @@
+"""SSH as a `HostLink`: raw paramiko channels, one deadline per operation, reconnecting between operations.
+
+Decides how a command is run over a channel and when a connection counts as lost. Never `SSHClient.exec_command`
+(its stdin file can deadlock in garbage collection), never a terminal, never a wait without an end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Sequence
+
+import paramiko
+
+from optimizer.clock import Deadline
+from optimizer.errors import CommandFailed, CommandTimeout, ConnectionLost, HostError, HostKeyRejected, Unreachable
+from optimizer.remote import known_hosts, sshconnect, wire
+from optimizer.remote.base import Completed, Tunnel
+from optimizer.remote.shell import RemoteShell
+from optimizer.remote.target import Target
+from optimizer.remote.tunnel import SshTunnel
+
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it logs as errors is raised here with a remedy
+
+IDLE_SHELLS = 3
+"""Remote shells kept for the next command; more are opened while several threads talk at once."""
+MOST_SHELLS = 8
+"""sshd allows 10 sessions on a connection (MaxSessions); further commands wait for a free one."""
+CHANNEL_TRIES = 20
+CHANNEL_PAUSE_S = 0.25
+"""A refused channel is asked for again for a while: others may hold the host's sessions."""
+
+
+class SshLink:
+    """One host over SSH. Thread-safe: operations share one connection, each has its own channel."""
+
+    def __init__(
+        self, name: str, target: Target, jumps: Sequence[Target] = (), *, pin: str | None = None,
+        connect_timeout_s: float = 15.0,
+    ) -> None:  # fmt: skip
+        self._name = name
+        self._target = target
+        self._jumps = tuple(jumps)
+        self._pin = pin
+        self._connect_timeout_s = connect_timeout_s
+        self._chain: list[paramiko.Transport] = []
+        self._idle: list[RemoteShell] = []
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self._free = threading.BoundedSemaphore(MOST_SHELLS)
+        self._tunnels: set[SshTunnel] = set()
+        self.commands = 0
+        """How many commands were run (for the benchmark)."""
+        self.connections = 0
+        """How many times a connection was opened."""
+
+    @property
+    def name(self) -> str:
+        """The host's name in Ratchet."""
+        return self._name
+
+    def run(self, argv: Sequence[str], *, deadline: Deadline, stdin: bytes = b"") -> Completed:
+        """Run one command and wait; every argument arrives literally."""
+        return self._talk(wire.Conversation(wire.script_for_argv(argv), stdin), deadline)
+
+    def sh(self, script: str, *args: str, deadline: Deadline, stdin: bytes = b"") -> Completed:
+        """Run a POSIX sh script with arguments, whatever the login shell is."""
+        return self._talk(wire.Conversation(wire.script_with_args(script, args), stdin), deadline)
+
+    def open_tunnel(self, port: int, *, address: str = "127.0.0.1") -> Tunnel:
+        """Listen on a free port here and carry each connection to `address:port` as the host sees it."""
+        tunnel = SshTunnel(self._open_direct, (address, port), on_close=self._tunnels.discard)
+        self._tunnels.add(tunnel)
+        return tunnel
+
+    def close(self) -> None:
+        """End the connection and its tunnels; servers on the host go on. The next operation connects again."""
+        for tunnel in list(self._tunnels):
+            tunnel.close()
+        with self._lock:
+            chain, self._chain = self._chain, []
+            idle, self._idle = self._idle, []
+        for shell in idle:
+            shell.close()
+        sshconnect.close(chain)
+
+    def remote_key(self, deadline: Deadline) -> str:
+        """Return the key of the live connection as `TYPE BASE64`, for pinning."""
+        key = self._transport(deadline).get_remote_server_key()
+        return f"{key.get_name()} {key.get_base64()}"
+
+    def transport(self, deadline: Deadline) -> paramiko.Transport:
+        """Return the live, authenticated transport, connecting when there is none."""
+        return self._transport(deadline)
+
+    def _transport(self, deadline: Deadline) -> paramiko.Transport:
+        with self._lock:
+            if self._chain and self._chain[-1].is_active() and self._chain[-1].is_authenticated():
+                return self._chain[-1]
+            sshconnect.close(self._chain)
+            self._chain, self._idle = [], []
+            self._chain = self._connect(deadline.sooner(self._connect_timeout_s))
+            self.connections += 1
+            return self._chain[-1]
+
+    def _connect(self, deadline: Deadline) -> list[paramiko.Transport]:
+        """Connect; a pin that is only a fingerprint may belong to a key type that is not offered first."""
+        try:
+            return sshconnect.connect(self._name, self._target, self._jumps, pin=self._pin, deadline=deadline)
+        except HostKeyRejected:
+            if not self._pin or not self._pin.startswith("SHA256:"):
+                raise
+            for kind in known_hosts.TYPE_ORDER[1:]:
+                with contextlib.suppress(HostKeyRejected, Unreachable):
+                    return sshconnect.connect(
+                        self._name, self._target, self._jumps, pin=self._pin, deadline=deadline, only_type=kind
+                    )
+            raise
+
+    def _drop(self, transport: paramiko.Transport) -> None:
+        """Give up a connection whose peer does not answer, so that the next operation opens a fresh one."""
+        with self._lock:
+            if self._chain and self._chain[-1] is transport:
+                chain, self._chain, self._idle = self._chain, [], []
+                threading.Thread(target=sshconnect.close, args=(chain,), daemon=True).start()
+
+    def _talk(self, conversation: wire.Conversation, deadline: Deadline) -> Completed:
+        self.commands += 1
+        if not self._free.acquire(timeout=deadline.left_s):
+            raise CommandTimeout(self._name, f"{self._name}: too many commands at once", remedy="try again")
+        try:
+            return self._talk_alone(conversation, deadline)
+        finally:
+            self._free.release()
+
+    def _talk_alone(self, conversation: wire.Conversation, deadline: Deadline) -> Completed:
+        shell = self._idle_shell() or self._new_shell(deadline)
+        try:
+            shell.talk(conversation, deadline)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            shell.close()
+            if not conversation.finished() and not deadline.passed:
+                raise self._broken(shell, conversation, error) from error
+        if not conversation.finished():
+            shell.close()
+            if not conversation.started() and shell.proven:
+                self._drop(shell.transport)  # a shell that answered before stays silent: the peer is gone, not slow
+            raise CommandTimeout(
+                self._name,
+                f"{self._name}: a command did not end in time",
+                remedy="the host may be overloaded or its disk may hang; `ratchet host check` tells more",
+            )
+        self._keep(shell)
+        return conversation.result()
+
+    def _idle_shell(self) -> RemoteShell | None:
+        with self._lock:
+            while self._idle:
+                shell = self._idle.pop()
+                if shell.usable:
+                    return shell
+                shell.close()
+        return None
+
+    def _keep(self, shell: RemoteShell) -> None:
+        with self._lock:
+            if shell.usable and len(self._idle) < IDLE_SHELLS and self._chain and self._chain[-1] is shell.transport:
+                self._idle.append(shell)
+                return
+        shell.close()
+
+    def _new_shell(self, deadline: Deadline) -> RemoteShell:
+        transport = self._transport(deadline)
+        return RemoteShell(transport, self._session(transport, deadline), deadline)
+
+    def _session(self, transport: paramiko.Transport, deadline: Deadline) -> paramiko.Channel:
+        pause = threading.Event()
+        last: BaseException | None = None
+        for _ in range(CHANNEL_TRIES):
+            try:
+                return self._open(transport, deadline, "session")
+            except paramiko.ChannelException as error:
+                last = error
+                if deadline.left_s < CHANNEL_PAUSE_S:
+                    break
+                pause.wait(CHANNEL_PAUSE_S)
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                if not transport.is_active():
+                    raise self._lost(error) from error
+                self._drop(transport)
+                raise CommandTimeout(
+                    self._name,
+                    f"{self._name}: the host does not open a channel in time",
+                    remedy="the host may be overloaded; it is tried again over a fresh connection",
+                ) from error
+        raise self._channel_limit(last) from last
+
+    def _open(
+        self,
+        transport: paramiko.Transport,
+        deadline: Deadline,
+        kind: str,
+        destination: tuple[str, int] | None = None,
+        origin: tuple[str, int] | None = None,
+    ) -> paramiko.Channel:
+        """Open a channel; one at a time, as paramiko keeps the reason of a refusal in one place for all threads."""
+        with self._opening:
+            return transport.open_channel(kind, destination, origin, timeout=max(0.1, deadline.left_s))
+
+    def _channel_limit(self, error: BaseException | None) -> Unreachable:
+        return Unreachable(
+            self._name,
+            f"{self._name}: sshd refuses another session on this connection ({error or 'limit reached'})",
+            remedy="raise MaxSessions in the host's sshd_config (10 is enough)",
+        )
+
+    def _lost(self, error: BaseException) -> ConnectionLost:
+        detail = str(error) or type(error).__name__
+        return ConnectionLost(
+            self._name,
+            f"{self._name}: the SSH connection broke in the middle of a command ({detail})",
+            remedy="what was started on the host goes on; Ratchet connects again and looks",
+        )
+
+    def _broken(self, shell: RemoteShell, conversation: wire.Conversation, error: BaseException) -> HostError:
+        """Tell a cut connection from a login shell that ended without running anything."""
+        if conversation.started() or not shell.transport.is_active() or not shell.ended:
+            return self._lost(error)
+        said = (conversation.stderr + conversation.stdout).decode("utf-8", "replace").strip()
+        return CommandFailed(
+            self._name,
+            f"{self._name}: the login shell did not run a command (status {shell.exit_code}): {said[-200:]}",
+            exit_code=shell.exit_code,
+            stderr=said,
+            remedy="the login user needs a shell that can start /bin/sh (not nologin, no ForceCommand)",
+        )
+
+    def _open_direct(self, destination: tuple[str, int], origin: tuple[str, int]) -> paramiko.Channel:
+        deadline = Deadline.after(self._connect_timeout_s)
+        transport = self._transport(deadline)
+        return self._open(transport, deadline, "direct-tcpip", destination, origin)

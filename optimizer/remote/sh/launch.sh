@@ -1,0 +1,48 @@
+# Start one server. Arguments: base, run id, fence, lock wait (1/100 s), port, kind, meta (one JSON line),
+# gpu (1: remember the memory in use), launcher (the text of the run's launch.sh).
+r_base "$1"
+r_make_base
+r_lock "$4" || { echo '!busy'; exit 90; }
+r_fence "$3"
+[ "$6" = home ] || [ "$3" = - ] || r_not_fired
+DIR=$BASE/runs/$2
+r_report() {
+    read -r r_pid r_start <"$DIR/pid"
+    printf 'started %s %s\ndir %s\n' "$r_pid" "$r_start" "$DIR"
+    exit 0
+}
+# The same run id twice is the same launch, asked again after a cut connection.
+if [ -s "$DIR/pid" ]; then
+    r_report
+fi
+for r_alive in $(r_alive_ids); do
+    echo "!alive $r_alive $(r_kind "$r_alive")"
+    exit 90
+done
+r_listen "$5"
+if [ -n "$LISTEN" ]; then
+    for r_l in $LISTEN; do
+        printf '!port '
+        r_describe "${r_l%:*}" "${r_l#*:}"
+    done
+    exit 90
+fi
+mkdir -p "$DIR" && : >>"$DIR/log" || { echo "!rundir $DIR"; exit 90; }
+printf '%s\n' "$6" >"$DIR/kind"
+printf '%s\n' "$7" >"$DIR/meta"
+if [ "$8" = 1 ] && command -v nvidia-smi >/dev/null 2>&1; then
+    nvidia-smi --query-gpu=index,memory.used --format=csv,noheader,nounits >"$DIR/gpu_before" 2>/dev/null
+fi
+printf '%s\n' "$9" >"$DIR/launch.sh"
+r_detach "$DIR/log" /bin/sh "$DIR/launch.sh" "$DIR"
+r_tries=0
+while ! [ -s "$DIR/pid" ]; do
+    r_nap 0.01
+    r_tries=$((r_tries + 1))
+    if [ $r_tries -gt 500 ] || [ -s "$DIR/exit" ]; then
+        [ -s "$DIR/pid" ] && break
+        echo "!start $(tail -c 500 "$DIR/log" | tr '\n' ' ')"
+        exit 90
+    fi
+done
+r_report

@@ -1,0 +1,339 @@
+# Functions of every script that Ratchet runs on a host. POSIX sh only; tested with dash, bash and BusyBox.
+# What counts as ours: the run id in a process's environment, the session that the launcher opened, processes that
+# were seen as ours before, and (when stopping) descendants and writers of the run's log. A pid is always paired with
+# its start time, so a number that was given out again is never signalled.
+
+r_nap() { sleep "$1" 2>/dev/null || sleep 1; }
+
+# Whole hundredths of a second since boot: never stepped by NTP.
+r_now() {
+    read -r r_up r_idle </proc/uptime
+    r_int=${r_up%.*} r_frac=${r_up#*.}
+    r_frac=${r_frac#0}
+    NOW=$((r_int * 100 + ${r_frac:-0}))
+}
+
+# Start a command in a session of its own, its output appended to file $1, and return at once. The second setsid finds
+# itself the leader of a group and forks. An "&" would do that too, but it makes the command, and every server that it
+# starts, ignore SIGINT and SIGQUIT.
+r_detach() {
+    r_out=$1
+    shift
+    setsid setsid "$@" </dev/null >>"$r_out" 2>&1 9>&-
+}
+
+# Set BASE from the path given; a leading ~ is the home directory.
+r_base() {
+    case $1 in
+    '~') BASE=$HOME ;;
+    '~/'*) BASE=$HOME/${1#??} ;;
+    /*) BASE=$1 ;;
+    *) BASE=$HOME/$1 ;;
+    esac
+}
+
+r_make_base() {
+    umask 077
+    if ! mkdir -p "$BASE/runs" "$BASE/guard" 2>/dev/null || ! [ -w "$BASE" ]; then
+        echo "!rundir $BASE"
+        exit 90
+    fi
+}
+
+# Take the host's lock or end with !busy after $1 hundredths of a second. Released when the script ends.
+r_lock() {
+    r_now
+    r_until=$((NOW + $1))
+    if command -v flock >/dev/null 2>&1; then
+        exec 9>>"$BASE/lock"
+        while ! flock -n 9; do
+            r_lock_wait || return 1
+        done
+    else
+        while ! mkdir "$BASE/lock.d" 2>/dev/null; do
+            r_lock_stale && continue
+            r_lock_wait || return 1
+        done
+        r_stat $$
+        echo "$$ $S_START" >"$BASE/lock.d/owner"
+        trap 'rm -rf "$BASE/lock.d"' EXIT
+        trap 'exit 143' TERM HUP INT
+    fi
+}
+
+r_unlock() {
+    exec 9>&-
+    [ -d "$BASE/lock.d" ] && read -r r_p r_s <"$BASE/lock.d/owner" && [ "$r_p" = $$ ] && rm -rf "$BASE/lock.d"
+    trap - EXIT
+}
+
+r_lock_wait() {
+    r_nap 0.05
+    r_now
+    [ "$NOW" -lt "$r_until" ] && return 0
+    return 1
+}
+
+# A directory lock outlives a killed owner: it is broken when its owner is gone (or never signed within 2 s).
+r_lock_stale() {
+    if read -r r_p r_s 2>/dev/null <"$BASE/lock.d/owner"; then
+        r_stat "$r_p" && [ "$S_START" = "$r_s" ] && return 1
+    else
+        r_nap 2
+        [ -s "$BASE/lock.d/owner" ] && return 1
+    fi
+    mv "$BASE/lock.d" "$BASE/lock.stale.$$" 2>/dev/null && rm -rf "$BASE/lock.stale.$$"
+    return 0
+}
+
+# Refuse a lower fence than the host has seen, else remember this one. "-" is a person who takes the host back.
+r_fence() {
+    [ "$1" = - ] && return 0
+    r_seen=0
+    [ -s "$BASE/fence" ] && read -r r_seen <"$BASE/fence"
+    if [ "$1" -lt "${r_seen:-0}" ]; then
+        echo "!fence $r_seen"
+        exit 90
+    fi
+    if [ "$1" -gt "${r_seen:-0}" ]; then
+        echo "$1" >"$BASE/fence.$$" && mv "$BASE/fence.$$" "$BASE/fence"
+    fi
+}
+
+# After the guard has acted, nothing is started or stopped until somebody armed a guard again.
+r_not_fired() {
+    [ -e "$BASE/guard/fired" ] || return 0
+    echo "!fired $(head -n 1 "$BASE/guard/fired")"
+    exit 90
+}
+
+# Read /proc/PID/stat; fails when the process is gone or a zombie.
+r_stat() {
+    { IFS= read -r r_line <"/proc/$1/stat"; } 2>/dev/null || return 1
+    case $r_line in
+    *') '*) ;;
+    *) r_line=$(cat "/proc/$1/stat" 2>/dev/null) || return 1 ;;
+    esac
+    r_line=${r_line##*') '}
+    # shellcheck disable=SC2086
+    set -- $r_line
+    [ $# -ge 20 ] || return 1
+    S_STATE=$1 S_PPID=$2 S_PGID=$3 S_SID=$4 S_CPU=$((${12} + ${13})) S_START=${20}
+    case $S_STATE in Z | X | x) return 1 ;; esac
+    return 0
+}
+
+# "pid ppid sid" of all processes, one a line.
+r_table() {
+    sed -n 's/^\([0-9]*\) .*) [A-Za-z] \([0-9]*\) [0-9]* \([0-9]*\) .*/\1 \2 \3/p' /proc/[0-9]*/stat 2>/dev/null
+}
+
+# Candidates are raw numbers; MEMBERS gets "pid:start" of those that live, each once.
+r_add() {
+    for r_pid; do
+        case " $MEMBERS " in *" $r_pid:"*) continue ;; esac
+        [ "$r_pid" != $$ ] && r_stat "$r_pid" && MEMBERS="$MEMBERS $r_pid:$S_START" && CPU=$((CPU + S_CPU))
+    done
+    return 0
+}
+
+r_add_known() {
+    for r_known; do
+        r_pid=${r_known%:*}
+        case " $MEMBERS " in *" $r_pid:"*) continue ;; esac
+        r_stat "$r_pid" && [ "$S_START" = "${r_known#*:}" ] && MEMBERS="$MEMBERS $r_known" && CPU=$((CPU + S_CPU))
+    done
+    return 0
+}
+
+# The living processes of run $1, by environment, session and memory of earlier looks.
+r_members() {
+    MEMBERS='' CPU=0 r_dir=$BASE/runs/$1
+    # shellcheck disable=SC2046
+    r_add $(grep -lF "RATCHET_RUN_ID=$1" /proc/[0-9]*/environ 2>/dev/null | sed 's/[^0-9]//g')
+    r_leader='' r_lstart=''
+    [ -s "$r_dir/leader" ] && read -r r_leader r_lstart <"$r_dir/leader"
+    if [ -n "$r_leader" ]; then
+        # The session id is ours only while its number was not given to a new leader.
+        if ! r_stat "$r_leader" || [ "$S_START" = "$r_lstart" ]; then
+            # shellcheck disable=SC2046
+            r_add $(sed -n "s/^\([0-9]*\) .*) [A-Za-z] [0-9]* [0-9]* $r_leader .*/\1/p" /proc/[0-9]*/stat 2>/dev/null)
+        fi
+    fi
+    if [ -s "$r_dir/members" ]; then
+        # shellcheck disable=SC2046
+        r_add_known $(cat "$r_dir/members")
+    fi
+}
+
+r_remember() {
+    [ -n "$MEMBERS" ] || return 0
+    r_old=''
+    [ -s "$BASE/runs/$1/members" ] && read -r r_old <"$BASE/runs/$1/members"
+    [ "$r_old" = "${MEMBERS# }" ] && return 0
+    echo "${MEMBERS# }" >"$BASE/runs/$1/members.$$" && mv "$BASE/runs/$1/members.$$" "$BASE/runs/$1/members"
+}
+
+# Everything that descends from MEMBERS, whatever it did to its environment or session.
+r_add_descendants() {
+    [ -n "$MEMBERS" ] || return 0
+    r_rows=$(r_table)
+    r_grown=1
+    while [ "$r_grown" = 1 ]; do
+        r_grown=0
+        while read -r r_p r_parent r_sid; do
+            case " $MEMBERS " in *" $r_p:"*) continue ;; esac
+            case " $MEMBERS " in
+            *" $r_parent:"*)
+                r_before=$MEMBERS
+                r_add "$r_p"
+                [ "$MEMBERS" = "$r_before" ] || r_grown=1
+                ;;
+            esac
+        done <<R_ROWS
+$r_rows
+R_ROWS
+    done
+}
+
+# Whoever still writes to the run's log as its standard output or error.
+r_add_log_writers() {
+    [ -e "$BASE/runs/$1/log" ] || return 0
+    # shellcheck disable=SC2046
+    r_add $(ls -ld /proc/[0-9]*/fd/[12] 2>/dev/null | grep -F -- "-> $(cd "$BASE/runs/$1" && pwd -P)/log" |
+        sed -n 's|.* /proc/\([0-9]*\)/fd/[12] -> .*|\1|p')
+}
+
+# Sockets that listen on port $1: "inode uid" a line.
+r_inodes() {
+    r_hex=$(printf '%04X' "$1")
+    sed -n "s/^ *[0-9]*: [0-9A-F]*:$r_hex [0-9A-F:]* 0A [0-9A-F:]* [0-9A-F:]* [0-9A-F]* *\([0-9]*\) *[0-9]* \([0-9]*\) .*/\2 \1/p" \
+        /proc/net/tcp /proc/net/tcp6 2>/dev/null
+}
+
+# Pids (of "$@" or of all) that hold socket inode $1.
+r_holders() {
+    r_inode=$1
+    shift
+    if [ $# -eq 0 ]; then
+        ls -l /proc/[0-9]*/fd 2>/dev/null
+    else
+        r_list=/proc/self/fd
+        for r_p; do r_list="$r_list /proc/$r_p/fd"; done
+        # shellcheck disable=SC2086
+        ls -l $r_list 2>/dev/null
+    fi | sed -n -e '/^\/proc\/[0-9a-z]*\/fd:$/{h;d;}' -e "/socket:\[$r_inode\]\$/{g;s/[^0-9]//gp;}" | sort -u
+}
+
+# LISTEN gets the pids that listen on port $1 (members first, then anybody; 0 stands for one we may not see).
+r_listen() {
+    LISTEN='' r_port=$1
+    shift
+    while read -r r_ino r_uid; do
+        [ -n "$r_ino" ] || continue
+        r_who=''
+        [ $# -gt 0 ] && r_who=$(r_holders "$r_ino" "$@")
+        [ -n "$r_who" ] || r_who=$(r_holders "$r_ino")
+        for r_p in ${r_who:-0}; do
+            case " $LISTEN " in *" $r_p:"*) ;; *) LISTEN="$LISTEN $r_p:$r_uid" ;; esac
+        done
+    done <<R_INODES
+$(r_inodes "$r_port")
+R_INODES
+}
+
+# The command line of a process on one line.
+r_command() {
+    r_cmd=$(tr '\0\n\t' '   ' <"/proc/$1/cmdline" 2>/dev/null | cut -c 1-4000)
+    [ -n "$r_cmd" ] || r_cmd=$(tr '\n' ' ' <"/proc/$1/comm" 2>/dev/null)
+    printf '%s' "${r_cmd:-?}"
+}
+
+r_run_id() {
+    tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n 's/^RATCHET_RUN_ID=\([A-Za-z0-9-]*\)$/\1/p' | head -n 1
+}
+
+# One line about a process: pid start pgid sid uid run-id command.
+r_describe() {
+    if r_stat "$1"; then
+        r_owner=$(sed -n 's/^Uid:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$1/status" 2>/dev/null)
+        r_id=$(r_run_id "$1")
+        printf '%s %s %s %s %s %s %s\n' "$1" "$S_START" "$S_PGID" "$S_SID" "${r_owner:--1}" "${r_id:--}" "$(r_command "$1")"
+    else
+        printf '%s 0 0 0 %s - ?\n' "$1" "${2:--1}"
+    fi
+}
+
+# Ids of all runs of this run directory that have a living process.
+r_alive_ids() {
+    {
+        # shellcheck disable=SC2046
+        for r_f in $(grep -lF RATCHET_RUN_ID= /proc/[0-9]*/environ 2>/dev/null); do
+            r_run_id "$(echo "$r_f" | sed 's/[^0-9]//g')"
+        done
+        for r_f in "$BASE"/runs/*/leader; do
+            [ -s "$r_f" ] || continue
+            r_d=${r_f%/leader}
+            [ -e "$r_d/over" ] || echo "${r_d##*/}"
+        done
+    } | sort -u | while read -r r_each; do
+        [ -d "$BASE/runs/$r_each" ] || continue
+        r_members "$r_each"
+        # A run without a process is over for good: it is not looked for again.
+        if [ -n "$MEMBERS" ]; then echo "$r_each"; else : >"$BASE/runs/$r_each/over"; fi
+    done
+}
+
+r_kind() {
+    r_k=trial
+    [ -s "$BASE/runs/$1/kind" ] && read -r r_k <"$BASE/runs/$1/kind"
+    echo "${r_k:-trial}"
+}
+
+r_signal() {
+    r_sig=$1
+    shift
+    for r_known; do
+        r_stat "${r_known%:*}" && [ "$S_START" = "${r_known#*:}" ] || continue
+        kill "-$r_sig" "${r_known%:*}" 2>/dev/null
+    done
+}
+
+# Stop everything that $1 (a function filling MEMBERS) finds: TERM, TERM again, KILL; $2/$3 hundredths of a second
+# for TERM and for KILL. Sets SIGNALLED, KILLED; fails when something is left in MEMBERS.
+r_stop() {
+    SIGNALLED='' KILLED=0 r_main=$4
+    r_now
+    r_began=$NOW r_term_end=$((NOW + $2)) r_again=$((NOW + $2 / 3)) r_termed='' r_nap_s=0.03 r_orphans=0
+    while :; do
+        $1
+        [ -n "$MEMBERS" ] || return 0
+        r_new=''
+        for r_m in $MEMBERS; do
+            case " $SIGNALLED " in *" $r_m "*) ;; *) SIGNALLED="$SIGNALLED $r_m" ;; esac
+            case " $r_termed " in *" $r_m "*) ;; *) r_new="$r_new $r_m" ;; esac
+        done
+        r_now
+        # shellcheck disable=SC2086
+        if [ $KILLED = 0 ]; then
+            r_signal TERM $r_new
+            r_termed="$r_termed $r_new"
+            [ "$NOW" -ge "$r_again" ] && r_signal TERM $MEMBERS && r_again=$((r_term_end + 1))
+            # Workers whose server is gone already get a short time only.
+            if [ $r_orphans = 0 ] && [ -n "$r_main" ] && ! r_stat "$r_main"; then
+                r_orphans=1
+                [ $((NOW + 300)) -lt $r_term_end ] && r_term_end=$((NOW + 300))
+            fi
+            if [ "$NOW" -ge "$r_term_end" ]; then
+                KILLED=1
+                r_kill_end=$((NOW + $3))
+            fi
+        fi
+        if [ $KILLED = 1 ]; then
+            r_signal KILL $MEMBERS
+            [ "$NOW" -ge "$r_kill_end" ] && return 1
+        fi
+        r_nap $r_nap_s
+        [ $((NOW - r_began)) -gt 100 ] && r_nap_s=0.1
+    done
+}

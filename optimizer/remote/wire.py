@@ -1,0 +1,117 @@
+"""How a script travels to a host, and how its output is told apart from noise.
+
+The login shell of a host may be anything (bash, fish, csh, something that prints banners), so it only ever sees one
+fixed line without anything special in it; scripts arrive on standard input, one a line, and one remote shell serves
+many of them (login files can cost a second each time). Markers with a fresh number frame both streams of a script:
+what login files print is dropped, and the end is known without the channel ending. Leaves channels to others.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from optimizer.remote.base import Completed
+
+REMOTE_COMMAND = '/bin/sh -c \'while IFS= read -r r_in; do eval "$(printf %b "$r_in")"; done\''
+"""The only line that a login shell parses; no character in it means anything special in fish or csh quotes."""
+
+
+def quote(text: str) -> str:
+    """Quote one argument for a POSIX shell."""
+    return shlex.quote(text)
+
+
+def encode(text: str) -> bytes:
+    """Encode text for the wire; bytes that came in as surrogates leave as they were."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def script_for_argv(argv: Sequence[str]) -> str:
+    """Return a script that becomes the command `argv`, every argument literal.
+
+    Raises:
+        ValueError: an argument holds a NUL, which no process can receive.
+    """
+    return "exec " + " ".join(_checked(a) for a in argv) + "\n"
+
+
+def script_with_args(script: str, args: Sequence[str]) -> str:
+    """Return `script` with its positional arguments set. Raises ValueError for a NUL in an argument."""
+    return "set -- " + " ".join(_checked(a) for a in args) + "\n" + script + "\n"
+
+
+def _checked(argument: str) -> str:
+    if "\0" in argument:
+        raise ValueError("an argument cannot hold a NUL character")
+    return quote(argument)
+
+
+def _stdin(data: bytes) -> str:
+    if not data:
+        return "</dev/null"
+    if b"\0" in data:
+        return "printf '" + "".join(f"\\{byte:03o}" for byte in data) + "' |"
+    return "printf %s " + quote(data.decode("utf-8", "surrogateescape")) + " |"
+
+
+@dataclass
+class Conversation:
+    """One script on its way: what to send, and what came back so far."""
+
+    script: str
+    stdin: bytes = b""
+    nonce: str = field(default_factory=lambda: secrets.token_hex(8))
+    stdout: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
+    _searched: int = 0
+
+    def payload(self) -> bytes:
+        """The framed script, for a shell that evaluates it."""
+        mark = f"ratchet-{self.nonce}"
+        before = _stdin(self.stdin)
+        inner = f"(\n{self.script}\n)"
+        body = f"{before} {inner}" if before.endswith("|") else f"{inner} {before}"
+        return encode(
+            f"printf '\\n<{mark}>\\n'; printf '\\n<{mark}>\\n' >&2\n"
+            f"{body}\nr_status=$?\n"
+            f"printf '\\n</{mark}>\\n' >&2; printf '\\n</{mark} %d>\\n' $r_status\n(exit $r_status)\n"
+        )
+
+    def line(self) -> bytes:
+        """The framed script on one line, as `REMOTE_COMMAND` reads it."""
+        return self.payload().replace(b"\\", b"\\\\").replace(b"\n", b"\\n") + b"\n"
+
+    @property
+    def _end(self) -> bytes:
+        return f"\n</ratchet-{self.nonce} ".encode()
+
+    def finished(self) -> bool:
+        """Say whether the script's end was seen on standard output."""
+        at = self.stdout.find(self._end, max(0, self._searched - len(self._end)))
+        if at < 0:
+            self._searched = len(self.stdout)
+            return False
+        self._searched = at
+        return self.stdout.find(b">\n", at + len(self._end)) >= 0
+
+    def started(self) -> bool:
+        """Say whether the script began at all."""
+        return f"\n<ratchet-{self.nonce}>\n".encode() in self.stdout
+
+    def result(self) -> Completed:
+        """Return the outcome; call after `finished()`."""
+        at = self.stdout.find(self._end)
+        status = bytes(self.stdout[at + len(self._end) : self.stdout.index(b">\n", at + len(self._end))])
+        return Completed(int(status), self._framed(self.stdout, at), self._framed(self.stderr, None))
+
+    def _framed(self, stream: bytearray, end: int | None) -> bytes:
+        start_mark = f"\n<ratchet-{self.nonce}>\n".encode()
+        start = stream.find(start_mark)
+        start = 0 if start < 0 else start + len(start_mark)
+        if end is None:
+            end = stream.find(f"\n</ratchet-{self.nonce}>\n".encode())
+            end = len(stream) if end < 0 else end
+        return bytes(stream[start:end])

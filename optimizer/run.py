@@ -1,0 +1,228 @@
+"""Everything that a running study holds: its host, engine, search and lease. Opened once, closed once.
+
+Decides nothing; `phases.py` and `run_trial.py` take a `StudyRun` as their first argument.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from optimizer.bench import workload as workloads
+from optimizer.bench.base import RequestSample, Workload
+from optimizer.clock import Clock, Deadline
+from optimizer.engines.base import Config, EngineModule, Hardware
+from optimizer.engines.registry import find_engine
+from optimizer.errors import BadInput, CommandFailed, Problem
+from optimizer.lease import LeaseKeeper
+from optimizer.remote import connect, facts
+from optimizer.remote.base import HomeServer, HostLink, RunningServer, Tunnel
+from optimizer.search import spec_space
+from optimizer.search.canonical import CanonicalSpace
+from optimizer.search.study import SearchStudy, open_study
+from optimizer.spec import HostEntry, StudySpec, did_you_mean
+from storage import events, hosts, studies
+from storage.engine import Database
+from storage.records import StudyRecord
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class StudyRun:
+    """One study being worked on by this process, on one host."""
+
+    db: Database
+    study: StudyRecord
+    spec: StudySpec
+    host: HostEntry
+    engine: EngineModule
+    version: str | None
+    hardware: Hardware
+    known_flags: frozenset[str]
+    """Flags in the installed version's `--help`; empty when it could not be read."""
+    workload: Workload
+    search: SearchStudy
+    link: HostLink
+    lease: LeaseKeeper
+    clock: Clock
+    tunnel: Tunnel | None = None
+    server: RunningServer | None = None
+    """The trial server that runs now, if any."""
+    home: HomeServer | None = None
+    home_running: bool = False
+    baseline_outputs: list[list[RequestSample]] = field(default_factory=list)
+    """The requests of every baseline restart so far, for the output check."""
+    reference_tok_s: float | None = None
+    """The baseline's speed on this host at this time: the mean of its latest restarts."""
+
+    @property
+    def port(self) -> int:
+        """The port that home and every trial serve on."""
+        return port_of(self.spec)
+
+    def say(self, kind: str, **data: Any) -> None:
+        """Record an event of this study; it is what the pages, the CLI and SSE show."""
+        with self.db.write() as conn:
+            events.append(conn, self.study.id, kind, data, self.clock.now())
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of the study's row."""
+        with self.db.write() as conn:
+            studies.update(conn, self.study.id, **fields)
+            fresh = studies.get(conn, self.study.id)
+        if fresh is not None:
+            self.study = fresh
+
+    def base_url(self) -> tuple[str, str]:
+        """Return the URL under which this process reaches the server, and the kind of path to it."""
+        if self.host.connection == "local":
+            return f"http://127.0.0.1:{self.port}", "local"
+        if self.host.http.reach == "direct":
+            return f"http://{self.host.http.address}:{self.port}", "direct"
+        if self.tunnel is None:
+            self.tunnel = self.link.open_tunnel(self.port, address=self.host.http.address)
+        return self.tunnel.url, "tunnel"
+
+    def close(self) -> None:
+        """Close the tunnel and the connection; nothing on the host is touched."""
+        if self.tunnel is not None:
+            self.tunnel.close()
+            self.tunnel = None
+        self.link.close()
+
+
+def port_of(spec: StudySpec) -> int:
+    """Return the port of the launch flags, or the engine's default."""
+    defaults = {"sglang": 30000, "vllm": 8000, "llamacpp": 8080}
+    return int(spec.launch.flags.get("port", defaults[spec.engine]))
+
+
+def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeeper, clock: Clock) -> StudyRun:
+    """Connect to the host, learn what it has, check every flag against the installed version, and open the search.
+
+    Nothing on the host is changed.
+
+    Raises:
+        HostError: the host cannot be reached or refuses us.
+        BadInput: the command is missing there, or the installed version lacks a flag.
+    """
+    with db.read() as conn:
+        record = hosts.find(conn, study.host)
+    if record is None:
+        raise BadInput(f"host {study.host} is not registered any more", remedy="register it again")
+    host = HostEntry.model_validate(record.entry)
+    link = connect.open_link(host, known_host_key=record.host_key)
+    try:
+        engine = find_engine(spec.engine)
+        hardware = facts.hardware(link, deadline=Deadline.after(60))
+        version, known_flags = learn_version(link, engine, spec)
+        space = spec_space.parse(
+            spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=set(spec.launch.flags)
+        )
+        run = StudyRun(
+            db=db,
+            study=study,
+            spec=spec,
+            host=host,
+            engine=engine,
+            version=version,
+            hardware=hardware,
+            known_flags=known_flags,
+            workload=workloads.from_spec(spec.workload),
+            search=open_study(
+                db.optuna_url,
+                f"{study.name}-{study.id}",
+                space=CanonicalSpace(
+                    space,
+                    lambda params: effective(engine, spec, params, version, hardware, space),
+                    fixed=spec.launch.flags,
+                ),
+                sampler=spec.sampler,
+                seed=spec.seed,
+            ),
+            link=link,
+            lease=lease,
+            clock=clock,
+        )
+        check_flags(run)
+        run.update(engine_version=version, hardware=vars(hardware) | {})
+    except BaseException:
+        link.close()
+        raise
+    return run
+
+
+def effective(
+    engine: EngineModule, spec: StudySpec, params: Config, version: str | None, hardware: Hardware, space: Any
+) -> Any:
+    """Say which server runs for a suggestion on top of the spec's launch flags."""
+    config = spec.candidate_config(dict(params), set(space.names()))
+    return engine.effective(config, version, hardware)
+
+
+def learn_version(link: HostLink, engine: EngineModule, spec: StudySpec) -> tuple[str | None, frozenset[str]]:
+    """Ask the installed engine for its version and its flags.
+
+    Raises:
+        BadInput: the launch command does not exist on the host or cannot print its help.
+    """
+    command = facts.expand_command(link, spec.launch.command, deadline=Deadline.after(30))
+    env = {k: v for k, v in spec.launch.env.items() if not v.startswith(("env:", "file:"))}
+    answer = facts.run_with_env(link, engine.help_argv(command), env, deadline=Deadline.after(300))
+    if answer.exit_code in {126, 127}:
+        raise BadInput(
+            f"the launch command does not run on {link.name}: {answer.error_text.strip()[-200:]}",
+            [Problem("launch.command", "not found on the host", spec.launch.command[0], "give the full path")],
+        )
+    known = engine.check_help(answer.text + answer.error_text)
+    if not known:
+        raise BadInput(
+            f"`{' '.join(engine.help_argv(command))}` on {link.name} lists no flags (status {answer.exit_code})",
+            [Problem("launch.command", "cannot print its help", spec.launch.command[0], _last_line(answer.error_text))],
+        )
+    version = spec.engine_version
+    if version is None:
+        told = facts.run_with_env(link, engine.version_argv(command), env, deadline=Deadline.after(300))
+        version = engine.parse_version(told.text + told.error_text)
+    return version, known
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1][-200:] if lines else ""
+
+
+def check_flags(run: StudyRun) -> None:
+    """Refuse flags that the installed version does not know, before anything is stopped.
+
+    Raises:
+        BadInput: with every unknown flag, and the nearest known one.
+    """
+    asked = {**{f"launch.flags.{k}": k for k in run.spec.launch.flags}}
+    asked |= {f"baseline.flags.{k}": k for k, v in run.spec.baseline.flags.items() if v is not None}
+    asked |= {f"space.parameters.{n}": n for n in run.search.space.names if not n.startswith("env.")}
+    problems = [
+        Problem(
+            path,
+            f"{run.spec.engine} {run.version or ''} has no such flag".replace("  ", " "),
+            None,
+            did_you_mean(name, run.known_flags),
+        )
+        for path, name in asked.items()
+        if not any(spelling in run.known_flags for spelling in spellings(run.engine, name))
+    ]
+    if problems:
+        raise BadInput(f"the server installed on {run.link.name} does not know every flag", problems)
+
+
+def spellings(engine: EngineModule, name: str) -> set[str]:
+    """Return the ways in which a flag may appear in the help: as given, and as the engine writes it."""
+    written = engine.flags_to_argv({name: True})
+    return {name, *(w.lstrip("-") for w in written if re.match(r"^--?[a-zA-Z]", w))}
+
+
+__all__ = ["CommandFailed", "StudyRun", "check_flags", "effective", "learn_version", "open_run", "port_of"]

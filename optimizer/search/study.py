@@ -1,0 +1,392 @@
+"""The search of one study: ask for a server, tell what it gave, all of it kept in an Optuna study.
+
+The only place that holds an Optuna study. Decides how our results look there (attributes, states) and how a search that
+was killed goes on; which server comes next is the sampler's decision, what is a win the verdict's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from optimizer.engines.base import FlagValue
+from optimizer.errors import BadInput, Conflict, NotFound, Problem
+from optimizer.search import ranking
+from optimizer.search.canonical import Candidate, CanonicalSpace
+from optimizer.search.distributions import distributions, fits, to_optuna
+from optimizer.search.history import Observation, asked, read
+from optimizer.search.optuna_storage import open_storage
+from optimizer.search.policy import Options
+from optimizer.search.sampler import CandidateSampler, make_sampler
+
+MAX_RACES = 10
+"""Proposals in a row that another worker may have taken a moment before."""
+
+
+class Outcome(StrEnum):
+    """How a trial ended, as far as the search is concerned."""
+
+    COMPLETE = "complete"
+    PRUNED = "pruned"
+    """Ended early because it could not win; its value is what was measured until then."""
+    INFEASIBLE = "infeasible"
+    """Failed by its own fault; teaches the search."""
+    INFRASTRUCTURE = "failed-infrastructure"
+    """Failed by the fault of host or network; teaches nothing and may be asked again."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One server to start. `params` are the searched values as asked, `config` what will run."""
+
+    optuna_number: int
+    params: dict[str, FlagValue]
+    config: dict[str, FlagValue]
+    canonical_key: str
+
+    @property
+    def number(self) -> int:
+        """The trial's number in the Optuna study."""
+        return self.optuna_number
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a suggestion. `value` is the objective (tok/s), None when nothing was measured."""
+
+    value: float | None
+    state: Outcome | str = Outcome.COMPLETE
+    accept_len: float | None = None
+    step_ms: float | None = None
+    failure: str = ""
+    """A label of `explain`, for infeasible and infrastructure."""
+    partial: bool = False
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    host: str = ""
+    reference_tok_s: float | None = None
+    """The baseline on this host at this time, interpolated between its measurements."""
+    ready_s: float | None = None
+    bench_s: float | None = None
+    trial_number: int | None = None
+    """Number in Ratchet's own tables."""
+    launch_command: str = ""
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """What `reconcile` did: Optuna numbers told from our records, closed and queued again, added anew."""
+
+    told: tuple[int, ...] = ()
+    requeued: tuple[int, ...] = ()
+    added: tuple[int, ...] = ()
+
+
+class RecordedTrial(Protocol):
+    """The fields of a trial record that reconciling reads (`storage.records.TrialRecord` has them)."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def params(self) -> dict[str, Any]: ...
+    @property
+    def output_tok_s(self) -> float | None: ...
+    @property
+    def accept_len(self) -> float | None: ...
+    @property
+    def step_ms(self) -> float | None: ...
+    @property
+    def metrics(self) -> dict[str, float]: ...
+    @property
+    def failure(self) -> dict[str, Any] | None: ...
+    @property
+    def timings(self) -> dict[str, float]: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def launch_command(self) -> str: ...
+    @property
+    def optuna_number(self) -> int | None: ...
+
+
+def open_study(
+    optuna_url: str,
+    name: str,
+    *,
+    space: CanonicalSpace,
+    sampler: str | CandidateSampler = "ratchet",
+    seed: int = 0,
+    options: Options | None = None,
+) -> SearchStudy:
+    """Open the study of this name, or create it. `optuna_url` is a database URL, or `memory`.
+
+    `options` carry the limits of the objective and the weights of concurrency levels.
+
+    Raises:
+        BadInput: no such sampler.
+        Conflict: the study exists with another search space.
+    """
+    chosen = make_sampler(sampler, space, seed=seed, options=options) if isinstance(sampler, str) else sampler
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = open_storage(optuna_url)
+    study = optuna.create_study(
+        storage=storage, study_name=name, direction="maximize", sampler=chosen, load_if_exists=True
+    )
+    mark = _fingerprint(space)
+    known = study.user_attrs.get("space_fingerprint")
+    if known is None:
+        study.set_user_attr("space_fingerprint", mark)
+        study.set_user_attr("seed", seed)
+    elif known != mark:
+        raise Conflict(f"study {name} was begun with another search space", remedy="give the new study another name")
+    return SearchStudy(study, storage, space, chosen)
+
+
+class SearchStudy:
+    """Ask and tell over one Optuna study. All state is in the storage; two of these on one study agree."""
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        storage: optuna.storages.BaseStorage,
+        space: CanonicalSpace,
+        sampler: CandidateSampler,
+    ) -> None:
+        self.study = study
+        self.space = space
+        self.sampler = sampler
+        self._storage = storage
+        self._id = storage.get_study_id_from_name(study.study_name)
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def ask(self, *, host: str = "") -> Suggestion:
+        """Return what to start next: what was queued first, then what the sampler proposes.
+
+        With several hosts, what runs elsewhere is taken into account and never asked twice.
+
+        Raises:
+            SpaceExhausted: every valid configuration has been measured.
+        """
+        trials = self._trials()
+        for trial in trials:
+            if trial.state is TrialState.WAITING and self._storage.set_trial_state_values(
+                trial._trial_id, TrialState.RUNNING
+            ):
+                return self._suggestion(trial.number, asked(trial))
+        for _ in range(MAX_RACES):
+            candidate = self.sampler.propose(trials, self.space)
+            number = self._create(candidate.params, TrialState.RUNNING, {"canonical_key": candidate.key, "host": host})
+            trials = self._trials()
+            twin = [t for t in trials if t.number < number and t.user_attrs.get("canonical_key") == candidate.key]
+            if not any(t.state in (TrialState.RUNNING, TrialState.COMPLETE) for t in twin):
+                return self._suggestion(number, candidate.params)
+            self.tell(number, Result(None, Outcome.INFRASTRUCTURE, failure="asked_elsewhere"))
+            trials = self._trials()
+        raise Conflict(f"study {self.study.study_name} is asked by too many at once", remedy="ask again")
+
+    def enqueue(self, params: Mapping[str, FlagValue]) -> int:
+        """Queue a configuration to be asked next, and return its Optuna number.
+
+        Raises:
+            BadInput: the space or the engine rejects it; nothing is stored then.
+        """
+        candidate = self._valid(params)
+        return self._create(candidate.params, TrialState.WAITING, {"canonical_key": candidate.key, "queued": True})
+
+    def _valid(self, params: Mapping[str, FlagValue]) -> Candidate:
+        problems = [Problem(n, "is not searched", v) for n, v in params.items() if n not in self.space.names]
+        check = self.space.check(params)
+        problems += [Problem("params", reason) for reason in check.reasons]
+        if not problems and not fits(to_optuna(check.candidate.params, self.space), self.space):  # type: ignore[union-attr]
+            problems.append(Problem("params", "a value is outside its range", dict(params)))
+        if problems or check.candidate is None:
+            raise BadInput("this configuration cannot be queued", problems)
+        return check.candidate
+
+    def _suggestion(self, number: int, params: Mapping[str, Any]) -> Suggestion:
+        candidate = self.space.check(params).candidate
+        config = self.space.normalise(params)
+        if candidate is None:
+            return Suggestion(number, config, config, "")
+        return Suggestion(number, candidate.params, candidate.effective, candidate.key)
+
+    def _create(self, params: Mapping[str, FlagValue], state: TrialState, attrs: dict[str, Any]) -> int:
+        """Store a trial whole in one write, so that a kill leaves either nothing or everything of it."""
+        written = to_optuna(params, self.space)
+        if not fits(written, self.space):
+            attrs = {**attrs, "params": dict(params)}
+            written = {}
+        spreads = distributions(self.space)
+        template = create_trial(
+            state=state,
+            params=written,
+            distributions={n: spreads[n] for n in written},
+            user_attrs={k: v for k, v in attrs.items() if v not in ("", None)},
+        )
+        trial_id = self._storage.create_new_trial(self._id, template_trial=template)
+        return self._storage.get_trial_number_from_id(trial_id)
+
+    # -- telling -------------------------------------------------------------------------------------------------
+
+    def tell(self, number: int, result: Result) -> None:
+        """Record what came of a suggestion. Telling a closed trial again changes nothing.
+
+        Raises:
+            NotFound: the study has no such trial.
+        """
+        trial = self._trial(number)
+        if trial.state.is_finished():
+            return
+        for key, value in _attributes(result).items():
+            self._storage.set_trial_user_attr(trial._trial_id, key, value)
+        state, value = _optuna_state(result)
+        if state is TrialState.PRUNED and result.value is not None:
+            self._storage.set_trial_intermediate_value(trial._trial_id, 0, float(result.value))
+        self.study.tell(number, value, state=state, skip_if_finished=True)
+
+    def add_observation(self, params: Mapping[str, FlagValue], result: Result) -> int:
+        """Add something measured without being asked (the baseline, an earlier study); return its Optuna number."""
+        config = self.space.normalise(params)
+        candidate = self.space.check(config).candidate
+        attrs = {"canonical_key": candidate.key if candidate else "", "added": True}
+        number = self._create(config, TrialState.RUNNING, attrs)
+        self.tell(number, result)
+        return number
+
+    def reconcile(self, records: Sequence[RecordedTrial], *, alive: Collection[int] = ()) -> Reconciled:
+        """Bring the Optuna study in line with our records after a stop of any kind.
+
+        What was recorded but not told is told; what was interrupted is closed and queued again; what Optuna does not
+        know (its file was lost) is added. `alive` are Optuna numbers still running, which are left alone.
+        """
+        ended = {r.optuna_number: r for r in records if r.optuna_number is not None and r.state in _ENDED}
+        told: list[int] = []
+        requeued: list[int] = []
+        trials = self._trials()
+        for trial in trials:
+            if trial.state is not TrialState.RUNNING or trial.number in alive:
+                continue
+            record = ended.get(trial.number)
+            if record is not None and self._same(trial, record):
+                self.tell(trial.number, result_of(record))
+                told.append(trial.number)
+            else:
+                self.tell(trial.number, Result(None, Outcome.INFRASTRUCTURE, failure="interrupted"))
+                requeued += self._requeue(trial)
+        known = {t.number for t in trials}
+        lost = [r for n, r in ended.items() if n not in known]
+        added = tuple(self.add_observation(r.params, result_of(r)) for r in lost)
+        return Reconciled(tuple(told), tuple(requeued), added)
+
+    def _same(self, trial: FrozenTrial, record: RecordedTrial) -> bool:
+        return self.space.normalise(asked(trial)) == self.space.normalise(record.params)
+
+    def _requeue(self, trial: FrozenTrial) -> list[int]:
+        candidate = self.space.check(asked(trial)).candidate
+        if candidate is None:
+            return []
+        return [self._create(candidate.params, TrialState.WAITING, {"canonical_key": candidate.key, "queued": True})]
+
+    # -- knowing -------------------------------------------------------------------------------------------------
+
+    def history(self) -> list[Observation]:
+        """Return what the models see."""
+        return read(self._trials(), self.space)
+
+    def top(self, count: int) -> list[ranking.Ranked]:
+        """Return the best measured configurations by posterior, best first; empty before the first measurement."""
+        return ranking.top(self.space, self.history(), count, options=self.options)
+
+    def best(self) -> ranking.Ranked | None:
+        """Return the best measured configuration by posterior, never the luckiest number."""
+        return next(iter(self.top(1)), None)
+
+    def importance(self) -> dict[str, dict[str, float]]:
+        """Return the share of each parameter in each output (`output_tok_s`, `accept_len`, `step_ms`); sums to 1."""
+        return ranking.importance(self.space, self.history())
+
+    def should_stop(self, min_effect: float, *, seed: int | None = None) -> bool:
+        """Say whether several starts running promised less than `min_effect` (a fraction) over the best."""
+        chosen = seed if seed is not None else self.sampler.seed
+        history = self.history()
+        return ranking.should_stop(self.space, history, min_effect=min_effect, seed=chosen, options=self.options)
+
+    @property
+    def options(self) -> Options:
+        """What the models use, whichever sampler proposes."""
+        return self.sampler.options
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self._storage.get_all_trials(self._id, deepcopy=False)
+
+    def _trial(self, number: int) -> FrozenTrial:
+        try:
+            trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+        except KeyError as error:
+            raise NotFound(f"study {self.study.study_name} has no trial {number}") from error
+        return self._storage.get_trial(trial_id)
+
+
+_ENDED = {"complete", "pruned", "infeasible"}
+
+
+def result_of(record: RecordedTrial) -> Result:
+    """Return the result that a record of ours stands for."""
+    timings = record.timings
+    ready = [timings[k] for k in ("launch_s", "load_s", "ready_s") if k in timings]
+    return Result(
+        value=record.output_tok_s,
+        state=record.state if record.state in _ENDED else Outcome.INFRASTRUCTURE,
+        accept_len=record.accept_len,
+        step_ms=record.step_ms,
+        failure=str((record.failure or {}).get("label") or ""),
+        partial=record.state == "pruned",
+        metrics=record.metrics,
+        host=record.host,
+        reference_tok_s=record.metrics.get("reference_tok_s"),
+        ready_s=sum(ready) if ready else None,
+        bench_s=timings.get("measure_s"),
+        trial_number=record.number,
+        launch_command=record.launch_command,
+    )
+
+
+def _optuna_state(result: Result) -> tuple[TrialState, float | None]:
+    """Infeasible is pruned, which TPE ranks last (it never sees failed trials); infrastructure is failed."""
+    state = Outcome(result.state)
+    if state is Outcome.COMPLETE:
+        good = result.value is not None and result.value > 0
+        return (TrialState.COMPLETE, result.value) if good else (TrialState.FAIL, None)
+    return (TrialState.FAIL if state is Outcome.INFRASTRUCTURE else TrialState.PRUNED), None
+
+
+def _attributes(result: Result) -> dict[str, Any]:
+    state = Outcome(result.state)
+    found: dict[str, Any] = {
+        "outcome": str(state),
+        "accept_len": result.accept_len,
+        "step_ms": result.step_ms,
+        "failure": result.failure or ("unknown" if state is Outcome.INFEASIBLE else ""),
+        "partial": (result.partial or state is Outcome.PRUNED) or None,
+        "metrics": dict(result.metrics) or None,
+        "host": result.host,
+        "reference_tok_s": result.reference_tok_s,
+        "ready_s": result.ready_s,
+        "bench_s": result.bench_s,
+        "trial_number": result.trial_number,
+        "launch_command": result.launch_command,
+    }
+    return {k: v for k, v in found.items() if v is not None and v != ""}
+
+
+def _fingerprint(space: CanonicalSpace) -> str:
+    text = repr((space.space.parameters, space.space.conditions, space.space.rules))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

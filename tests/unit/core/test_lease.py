@@ -1,0 +1,99 @@
+"""The lease keeper: kept alive, lost to another owner, and told about stops within a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from optimizer import studies
+from optimizer.clock import SystemClock
+from optimizer.errors import LeaseLost, Stopped
+from optimizer.lease import claim
+from storage import leases
+from storage.engine import Database, open_database
+from storage.migrate import upgrade
+from storage.records import StudyRecord
+from tests.unit.core.test_studies import new_study, put_in
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    database = open_database(f"sqlite:///{tmp_path / 'r.db'}")
+    upgrade(database)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def study(db: Database) -> StudyRecord:
+    record = new_study(db)
+    put_in(db, record, studies.StudyState.RUNNING)
+    return record
+
+
+def take(db: Database, study: StudyRecord, owner: str, ttl_s: float = 60.0, renew_s: float = 10.0, **more: object):  # type: ignore[no-untyped-def]
+    return claim(db, study.host, owner, study.id, clock=SystemClock(), ttl_s=ttl_s, renew_s=renew_s, **more)  # type: ignore[arg-type]
+
+
+def wait_for(what: object, timeout_s: float = 5.0) -> bool:
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        if what():  # type: ignore[operator]
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_held_host_cannot_be_claimed_and_a_released_one_can(db: Database, study: StudyRecord) -> None:
+    first = take(db, study, "a")
+    assert take(db, study, "b") is None
+    with first:
+        pass
+    second = take(db, study, "b")
+    assert second.fence == first.fence + 1
+
+
+def test_a_stop_that_is_asked_reaches_the_worker_within_a_second_or_so(db: Database, study: StudyRecord) -> None:
+    with take(db, study, "a") as keeper:
+        keeper.check()
+        studies.stop(db, study.id, now=datetime.now(UTC))
+        assert wait_for(keeper.cancelled)
+        with pytest.raises(Stopped, match=studies.STOP_ASKED):
+            keeper.check()
+        keeper.check_owned()
+
+
+def test_a_lease_taken_by_another_is_lost(db: Database, study: StudyRecord) -> None:
+    with take(db, study, "a", ttl_s=60, renew_s=0.1) as keeper:
+        with db.write() as conn:
+            later = datetime.now(UTC) + timedelta(hours=1)
+            assert leases.claim(conn, study.host, "b", ttl_s=60, now=later) == keeper.fence + 1
+        assert wait_for(keeper.cancelled)
+        with pytest.raises(LeaseLost):
+            keeper.check_owned()
+
+
+def test_a_worker_that_slept_past_its_lease_knows_without_asking_the_database(db: Database, study: StudyRecord) -> None:
+    with take(db, study, "a", ttl_s=0.2, renew_s=30) as keeper:
+        time.sleep(0.4)
+        with pytest.raises(LeaseLost):
+            keeper.check()
+
+
+def test_the_end_of_the_window_ends_the_work(db: Database, study: StudyRecord) -> None:
+    with take(db, study, "a", ends_at=datetime.now(UTC) + timedelta(seconds=0.2)) as keeper:
+        keeper.check()
+        assert wait_for(keeper.cancelled)
+        with pytest.raises(Stopped, match="window"):
+            keeper.check()
+
+
+def test_a_renewal_feeds_the_guard(db: Database, study: StudyRecord) -> None:
+    fed: list[int] = []
+    with take(db, study, "a", renew_s=0.1) as keeper:
+        keeper.on_renew = lambda: fed.append(1)
+        assert wait_for(lambda: len(fed) >= 2)

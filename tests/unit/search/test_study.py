@@ -1,0 +1,217 @@
+"""The search of a study: asking, telling, going on after a kill, and what plain Optuna sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from optimizer.engines.base import canonical_key
+from optimizer.errors import BadInput, Conflict, NotFound
+from optimizer.search.canonical import CanonicalSpace
+from optimizer.search.policy import SpaceExhausted
+from optimizer.search.spec_space import parse
+from optimizer.search.study import Outcome, Result, SearchStudy, open_study
+from tests.unit.search import landscape
+
+
+@dataclass
+class Record:
+    """What reconciling reads of a trial record."""
+
+    number: int
+    state: str
+    params: dict[str, Any]
+    optuna_number: int | None
+    output_tok_s: float | None = None
+    accept_len: float | None = None
+    step_ms: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    failure: dict[str, Any] | None = None
+    timings: dict[str, float] = field(default_factory=dict)
+    host: str = ""
+    launch_command: str = ""
+
+
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'optuna.db'}"
+
+
+def study(where: str = "memory", *, sampler: str = "ratchet", seed: int = 0) -> SearchStudy:
+    return open_study(where, "night", space=landscape.canonical(), sampler=sampler, seed=seed)
+
+
+@pytest.mark.parametrize("sampler", ["ratchet", "tpe", "random"])
+def test_every_suggestion_is_valid_and_new(sampler: str) -> None:
+    search = study(sampler=sampler)
+    keys = [canonical_key(params) for params in landscape.drive(search, 25)]
+    assert len(set(keys)) == 25
+    assert all(search.space.check(o.params).candidate is not None for o in search.history())
+
+
+def test_finds_the_best_in_few_starts() -> None:
+    found = 0
+    for seed in range(5):
+        asked = landscape.drive(study(seed=seed), 30)
+        best = max(landscape.speed(p) for p in asked if not landscape.crashes(p))
+        found += best >= 0.98 * landscape.speed(landscape.BEST)
+    assert found == 5
+
+
+def test_the_same_history_and_seed_suggest_the_same_after_a_restart(tmp_path: Path) -> None:
+    landscape.drive(study(url(tmp_path)), 12)
+    reopened = study(url(tmp_path))
+    in_one_go = study()
+    landscape.drive(in_one_go, 12)
+    assert reopened.ask().params == in_one_go.ask().params
+
+
+def test_plain_optuna_reads_the_same_numbers(tmp_path: Path) -> None:
+    search = study(url(tmp_path))
+    asked = landscape.drive(search, 15)
+    plain = optuna.load_study(study_name="night", storage=url(tmp_path))
+    assert plain.direction is optuna.study.StudyDirection.MAXIMIZE
+    for params, trial in zip(asked, plain.trials, strict=True):
+        shown = {k: v for k, v in trial.params.items() if v is not False}
+        assert shown == params
+        assert trial.user_attrs["canonical_key"] == canonical_key(params)
+        if landscape.crashes(params):
+            assert trial.state is TrialState.PRUNED
+            assert trial.user_attrs["failure"] == "oom_cuda_graph_capture"
+        else:
+            assert trial.value == landscape.speed(params)
+            assert trial.user_attrs["accept_len"] == landscape.accept_len(params)
+
+
+def test_infrastructure_failures_teach_nothing_and_may_come_again() -> None:
+    search = study()
+    landscape.drive(search, 6)
+    first = search.ask()
+    search.tell(first.number, Result(None, Outcome.INFRASTRUCTURE, failure="disk_or_shm_full"))
+    assert search.ask().params == first.params
+    trial = search.study.trials[first.number]
+    assert trial.state is TrialState.FAIL
+    assert trial.user_attrs["failure"] == "disk_or_shm_full"
+
+
+def test_a_pruned_trial_counts_with_what_was_measured_but_cannot_be_best() -> None:
+    search = study()
+    landscape.drive(search, 6)
+    s = search.ask()
+    search.tell(s.number, Result(999.0, Outcome.PRUNED))
+    assert search.history()[-1].kind == "partial"
+    assert search.history()[-1].value == 999.0
+    best = search.best()
+    assert best is not None
+    assert best.canonical_key != s.canonical_key
+
+
+def test_queued_configurations_come_first_and_bad_ones_leave_nothing_behind() -> None:
+    search = study()
+    with pytest.raises(BadInput) as caught:
+        search.enqueue({"algorithm": "eagle3", "steps": 6, "topk": 4, "memory": 0.8})
+    assert "steps * topk <= 12" in caught.value.problems[0].message
+    with pytest.raises(BadInput):
+        search.enqueue({"algorithm": "eagle9", "steps": 1, "topk": 1, "memory": 0.8})
+    assert search.study.trials == []
+    search.enqueue(landscape.BEST)
+    assert search.ask().params == landscape.BEST
+    assert search.ask().params != landscape.BEST
+
+
+def test_telling_twice_is_harmless_and_an_unknown_number_is_an_error() -> None:
+    search = study()
+    s = search.ask()
+    search.tell(s.number, Result(10.0))
+    search.tell(s.number, Result(20.0))
+    assert search.study.trials[s.number].value == 10.0
+    with pytest.raises(NotFound):
+        search.tell(99, Result(1.0))
+
+
+def test_reconcile_tells_what_was_recorded_and_queues_what_was_interrupted(tmp_path: Path) -> None:
+    search = study(url(tmp_path))
+    landscape.drive(search, 3)
+    recorded, interrupted = search.ask(), search.ask()
+    again = study(url(tmp_path))
+    records = [
+        Record(10, "complete", recorded.params, recorded.number, output_tok_s=77.0, accept_len=2.0),
+        Record(11, "measuring", interrupted.params, interrupted.number),
+    ]
+    done = again.reconcile(records)
+    assert done.told == (recorded.number,)
+    assert again.study.trials[recorded.number].value == 77.0
+    assert again.study.trials[recorded.number].user_attrs["trial_number"] == 10
+    assert again.study.trials[interrupted.number].state is TrialState.FAIL
+    assert again.ask().params == interrupted.params
+    assert again.reconcile(records, alive=[done.requeued[0]]).requeued == ()
+
+
+def test_a_killed_study_suggests_what_it_would_have_suggested(tmp_path: Path) -> None:
+    search = study(url(tmp_path))
+    landscape.drive(search, 9)
+    search.ask()  # killed before anything was told
+    again = study(url(tmp_path))
+    again.reconcile([])
+    landscape.drive(again, 3)
+    straight = study()
+    landscape.drive(straight, 12)
+    assert again.ask().params == straight.ask().params
+
+
+def test_a_lost_optuna_file_is_rebuilt_from_records() -> None:
+    search = study()
+    search.reconcile([Record(0, "complete", landscape.BEST, 0, output_tok_s=90.0)])
+    assert [o.value for o in search.history()] == [90.0]
+    assert search.ask().params != landscape.BEST
+
+
+def test_the_end_of_the_space_is_said() -> None:
+    tiny = CanonicalSpace(parse({"parameters": {"a": {"choice": ["x", "y"]}}}, presets={}))
+    search = open_study("memory", "tiny", space=tiny)
+    for value in (1.0, 2.0):
+        search.tell(search.ask().number, Result(value))
+    with pytest.raises(SpaceExhausted):
+        search.ask()
+    assert all(t.state.is_finished() for t in search.study.trials)
+
+
+def test_another_space_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    study(url(tmp_path))
+    other = CanonicalSpace(parse({"parameters": {"a": {"choice": ["x", "y"]}}}, presets={}))
+    with pytest.raises(Conflict):
+        open_study(url(tmp_path), "night", space=other)
+
+
+def test_an_unknown_sampler_is_bad_input() -> None:
+    with pytest.raises(BadInput):
+        study(sampler="magic")
+
+
+def test_the_baseline_may_lie_outside_the_space() -> None:
+    search = study()
+    home = {"algorithm": "none", "memory": 0.5}
+    search.add_observation(home, Result(90.0))
+    assert search.history()[0].params == home
+    assert search.ask().params["memory"] >= 0.7
+
+
+def test_importance_sees_what_matters() -> None:
+    search = study()
+    landscape.drive(search, 25)
+    shares = search.importance()
+    assert sum(shares["output_tok_s"].values()) == pytest.approx(1.0)
+    assert shares["output_tok_s"]["algorithm"] > shares["output_tok_s"]["memory"]
+    assert shares["accept_len"]["graphs"] < 0.05
+
+
+def test_stops_when_nothing_is_left_to_gain() -> None:
+    search = study()
+    landscape.drive(search, 5)
+    assert not search.should_stop(0.01)
+    landscape.drive(search, 45)
+    assert search.should_stop(0.01)
