@@ -54,7 +54,6 @@ CAUSES = (
         r"|supports? only|unsupported|incompatible|mutually exclusive|conflicts? with"
         r"|requires? (?:that|the|--|a |an )|not implemented|must be (?:set|used|enabled|disabled"
         r"|specified|provided|less|greater|at|equal|one|in|>|<|=|none|true|false|positive|between))",
-        r"assert(?:ion)?error: .{0,200}(?:must|should|only|require|need|support|not |cannot)",
         r"notimplementederror",
         r"no (?:valid|supported|common|compatible|available) (?:attention )?(?:backend|block size"
         r"|kernel|implementation)",
@@ -62,6 +61,15 @@ CAUSES = (
         r"valueerror: .{0,60}backend .{0,80}(?:not valid|invalid|unsupported|not available)",
         summary="the engine refuses this combination of settings",
         unless=r"out of memory|does not recognize this architecture|illegal memory|asgi application|'nonetype'",
+    ),
+    cause(
+        "unsupported_combination",
+        C,
+        r"assert(?:ion)?error: .{0,200}(?:must|should|only|require|need|support|cannot)",
+        summary="the engine refuses this combination of settings",
+        unless=r"event_loop|run_batch|busy_loop|execute_model|process_batch_result",
+        stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS, Stage.KV_CACHE, Stage.GRAPHS),
+        confidence=0.7,
     ),
     cause(
         "unsupported_combination",
@@ -136,7 +144,7 @@ CAUSES = (
         S,
         r"engine core initialization failed|engine process failed to start|enginecore failed to start",
         r"workerproc (?:initialization )?failed",
-        r"enginedeaderror|engine(?:core)? (?:encountered|is dead|died)|encountered a fatal error",
+        r"enginecore hit an exception|enginedeaderror|engine(?:core)? (?:encountered|is dead|died)|encountered a fatal error",
         r"encountered an issue|already dead, terminating|engine loop (?:has died|is not running)",
         r"asyncenginedeaderror",
         r"received sigquit|sigquit received|child (?:process )?failed|scheduler hit an exception",
