@@ -18,6 +18,7 @@ class Resolution:
     """A request being resolved: `values` by canonical name (switches as True/False), `given` what was asked for."""
 
     flags: FlagSet
+    asked_version: str | None = None
     values: dict[str, FlagValue] = field(default_factory=dict)
     given: dict[str, FlagValue] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Resolution:
     def force(self, name: str, value: FlagValue | None, why: str) -> None:
         """Replace the value as the engine does (None: remove it); recorded when something else was asked for."""
         if name in self.given and self.values.get(name) != value:
+            self.adjustments = [a for a in self.adjustments if a.flag != name]
             self.adjustments.append(Adjustment(name, self.given[name], value, why))
         if value is None:
             self.values.pop(name, None)
@@ -72,6 +74,7 @@ class Resolution:
 
     def finish(self) -> Effective:
         """Return the outcome with its canonical configuration."""
+        self.adjustments = [a for a in self.adjustments if a.becomes != a.asked]
         verdict = Verdict.ACCEPTED
         if self.reasons or self.unknown:
             verdict = Verdict.REJECTED
@@ -110,7 +113,7 @@ def canonical(state: Resolution) -> dict[str, FlagValue]:
 def start(config: Config, table: FlagTable, version: str | None) -> Resolution:
     """Read a request: spellings to canonical names, values to their types; unknown names and bad values noted."""
     flags, env = split_env(config)
-    state = Resolution(table.at(version))
+    state = Resolution(table.at(version), version)
     for variable, text in env.items():
         flag = state.flags.by_env.get(variable)
         if flag is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optimizer.engines.causes import Stage, Tier, cause
 
-C, D, G, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.SYMPTOM
+C, D, G, F, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.FALLBACK, Tier.SYMPTOM
 EARLY = (Stage.UNKNOWN, Stage.ARGUMENTS)
 SPECULATION = r"speculative|eagle|nextn|spec_decode|mtp|draft"
 
@@ -162,6 +162,29 @@ CAUSES = (
         remedy="drop the setting that was changed (page size, KV cache type, graphs, speculation) and compare again",
     ),
     cause(
+        "unsupported_model",
+        G,
+        r"^keyerror: '[\w.]*(?:weight|scale|bias|layers\.\d+|experts|proj)[\w.]*'|"
+        r"weight [^ ]{1,80} not found in params",
+        r"^(?:value|key|runtime)error: .{0,60}(?:unexpected|unknown|missing|unloaded|no) (?:weight|parameter|"
+        r"tensor)s?\b",
+        near=r"load_weights|in load_model|model_loader",
+        summary="the checkpoint's weights have other names than this release expects",
+        remedy="use a release that knows this checkpoint, or another format of it",
+    ),
+    cause(
+        "unsupported_combination",
+        F,
+        r"^(?:pydantic_core\S*)?(?P<what>(?:value|assertion|notimplemented|type)error)\b(?P<text>: .{0,160}|$)",
+        near=r"server_args\.py|arg_groups|/config/|arg_utils\.py|model_config\.py|check_server_args|__post_init__"
+        r"|platforms/|/layers/|/models/|/attention/|quantization",
+        unless=r"event_loop|busy_loop|run_batch|execute_model|fired up and ready|load_weights",
+        stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS),
+        summary="the engine refuses these settings for this model{text}",
+        remedy="change what distinguishes this configuration from one that starts",
+        confidence=0.5,
+    ),
+    cause(
         "scheduler_crash",
         G,
         r"memory leak detected|pool memory leak|invariant.{0,40}(?:violat|fail)",
@@ -169,8 +192,8 @@ CAUSES = (
     ),
     cause(
         "scheduler_crash",
-        G,
-        r"^(?P<what>[a-z_][\w.]{0,80}(?:error|exception))\b(?P<text>: .{0,160}|:?\s*$)",
+        F,
+        r"^(?P<what>[\w.]{0,80}(?:error|exception))\b(?P<text>: .{0,160}|:?\s*$)",
         r"(?:^|\] |\s)(?P<what>(?:runtime|assertion|value|type|index|key|attribute|zerodivision"
         r"|unboundlocal|name|internal|recursion|os|stopiteration)error)(?P<text>(?:: .{0,160})?)$",
         summary="the engine failed with {what}{text}",

@@ -74,7 +74,8 @@ CAUSES = (
         r"unsupported (?:gpu |cuda |compute |device )?arch(?:itecture)?\b(?!itectures:)",
         r"only (?:sm|sm_)? ?\d+(?:\.x|\d)? .{0,40}(?:supported|are supported)",
         r"(?:requires?|needs?|supports?|supported|available)(?: only)?(?: on"
-        r"| for)? .{0,60}(?:compute capability|sm ?_?\d{2,3}|hopper|blackwell|ampere|ada\b|gfx\d+)",
+        r"| for)? .{0,60}(?:compute capability|sm ?_?\d{2,3}|sm ?[<>=]{1,2} ?\d{2,3}|hopper|blackwell|ampere|"
+        r"ada\b|gfx\d+)",
         r"compute capability .{0,80}(?:not supported|unsupported|required|at least|is too low"
         r"|lower than|less than|or (?:higher|above|newer|greater))",
         r"(?:sm_?\d{2,3}\w?|gfx\d+\w*|this gpu|your gpu|current (?:gpu|device"

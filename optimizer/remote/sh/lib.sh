@@ -13,6 +13,15 @@ r_now() {
     NOW=$((r_int * 100 + ${r_frac:-0}))
 }
 
+# Start a command in a session of its own, its output appended to file $1, and return at once. The second setsid finds
+# itself the leader of a group and forks. An "&" would do that too, but it makes the command, and every server that it
+# starts, ignore SIGINT and SIGQUIT.
+r_detach() {
+    r_out=$1
+    shift
+    setsid setsid "$@" </dev/null >>"$r_out" 2>&1 9>&-
+}
+
 # Set BASE from the path given; a leading ~ is the home directory.
 r_base() {
     case $1 in
