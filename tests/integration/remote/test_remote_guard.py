@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -143,6 +144,17 @@ def test_restore_stops_leftover_trials_first(local_box: Box) -> None:
     home.stop(local_box.link, given, run_dir=local_box.run_dir, fence=None, deadline=Deadline.after(30))
 
 
+def kill_in(phase: str, controller: subprocess.Popen[str]) -> float:
+    """Kill a controller just after it entered a phase; returns when."""
+    assert controller.stdout
+    while controller.stdout.readline().strip() != phase:
+        assert controller.poll() is None
+    time.sleep(0.05)
+    controller.kill()
+    controller.wait()
+    return time.monotonic()
+
+
 def arm(box: Box, server: HomeServer, grace_s: float, until: timedelta = SOON) -> None:
     guard.arm(
         box.link, server, run_dir=box.run_dir, fence=box.fence, deadline_at=datetime.now(UTC) + until, grace_s=grace_s
@@ -152,12 +164,12 @@ def arm(box: Box, server: HomeServer, grace_s: float, until: timedelta = SOON) -
 def test_the_guard_waits_while_it_is_renewed_then_acts_and_everything_is_refused(local_box: Box) -> None:
     box = local_box
     given = HomeServer(argv=tuple(replica(box.port, "--served-model-name", "home")), port=box.port)
-    arm(box, given, 1.5)
+    arm(box, given, 3)
     trial = box.launch("--replica-escape", "--replica-ignore-term")
     box.wait(trial)
-    for _ in range(6):
+    for _ in range(9):
         assert guard.renew(
-            box.link, run_dir=box.run_dir, fence=box.fence, deadline_at=datetime.now(UTC) + SOON, grace_s=1.5
+            box.link, run_dir=box.run_dir, fence=box.fence, deadline_at=datetime.now(UTC) + SOON, grace_s=3
         )
         time.sleep(0.5)
     assert "fired" not in events(box)
@@ -213,8 +225,10 @@ def test_a_home_that_dies_is_tried_again_by_the_guard(local_box: Box, tmp_path: 
 
 
 @pytest.mark.slow
-def test_ratchet_killed_in_any_phase_leaves_home_serving(ssh_server: Sshd | EmbeddedServer, tmp_path: Path) -> None:
-    grace_s = 3.0
+@pytest.mark.needs("sshd")
+def test_ratchet_killed_in_any_phase_leaves_home_serving(sshd: Sshd, tmp_path: Path) -> None:
+    ssh_server = sshd
+    grace_s = 4.0
     phases = ("stop", "launch", "readiness", "benchmark", "restore")
     originals = []
     controllers: dict[str, tuple[subprocess.Popen[str], Box]] = {}
@@ -238,15 +252,8 @@ def test_ratchet_killed_in_any_phase_leaves_home_serving(ssh_server: Sshd | Embe
         )
         controllers[phase] = (controller, box)
     try:
-        killed_at = {}
-        for phase, (controller, _) in controllers.items():
-            assert controller.stdout
-            while controller.stdout.readline().strip() != phase:
-                assert controller.poll() is None
-            time.sleep(0.05)
-            controller.kill()
-            controller.wait()
-            killed_at[phase] = time.monotonic()
+        with ThreadPoolExecutor(len(phases)) as pool:
+            killed_at = dict(pool.map(lambda item: (item[0], kill_in(item[0], item[1][0])), controllers.items()))
         for phase, (_, box) in controllers.items():
             wait_until(lambda box=box: "done" in events(box), grace_s + 10 + killed_at[phase] - time.monotonic() + 5)
             assert healthy(box.port) and model_of(box.port) == f"home of {phase}"
