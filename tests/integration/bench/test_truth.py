@@ -89,7 +89,6 @@ def test_gaps_between_tokens_are_those_of_the_server(server: Server) -> None:
         gaps = [b - a for times in sent for a, b in pairwise(times)]
         assert result.metrics["itl_p50_ms"] == pytest.approx(median(gaps) * 1e3, rel=0.02)
         assert result.metrics["itl_mean_ms"] == pytest.approx(sum(gaps) / len(gaps) * 1e3, rel=0.02)
-        assert result.metrics["ttft_p50_ms"] == pytest.approx(50, abs=6)
 
     on_a_calm_moment(check)
 
