@@ -77,7 +77,7 @@ def _without(change: dict[str, Any]) -> Callable[[Any, int], RatchetSampler]:
 
 
 HEADER = (
-    "| on | sampler | seeds | starts | starts to 2 % | never | regret % at 5 / 10 / 20 / 40 | invalid | repeats | failed"
+    "| on | sampler | seeds | starts | to 2 % | never | regret % at 5 / 10 / 20 / 40 | invalid | repeats | failed"
     " | winner % | picked % | ask ms p50 / p99 |\n|" + "---|" * 13
 )
 
