@@ -80,6 +80,7 @@ CAUSES = (
         r"|lower than|less than|or (?:higher|above|newer|greater))",
         r"(?:sm_?\d{2,3}\w?|gfx\d+\w*|this gpu|your gpu|current (?:gpu|device"
         r"|platform)).{0,60}(?:not supported|unsupported|does not support|is not available)",
+        r"(?:minimum|current) capability: \d+",
         r"(?:ampere|ada|hopper|turing|volta|blackwell|gb10|thor)\b.{0,60}(?:only supports?|not supported|unsupported)",
         r"bfloat16 is only supported on gpus|fp8.{0,80}(?:compute capability|only supported on|not supported on)",
         r"value 'sm_\d+\w?' is not defined|unsupported gpu architecture 'compute_\d+\w?'",
@@ -126,7 +127,7 @@ CAUSES = (
         r"cuda error: out of memory|cudaerrormemoryallocation|cuda_error_out_of_memory",
         r"hiperroroutofmemory|hip error: out of memory",
         r"cuda failure (?:2 )?'out of memory'|cuda driver error: out of memory|triton error \[cuda\]: out of memory",
-        r"cublas_status_alloc_failed|cudnn_status_alloc_failed|cublascreate.{0,40}alloc",
+        r"cublas_status_alloc_failed|cublas_status_not_initialized|cudnn_status_alloc_failed|cublascreate.{0,40}alloc",
         r"npu out of memory|alloc_failed|ze_result_error_out_of_device_memory",
         r"ur_result_error_out_of_(?:device_memory|resources)|aclrt.{0,30}out of memory",
         r"error code is 207018",

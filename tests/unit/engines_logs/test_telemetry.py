@@ -320,8 +320,8 @@ def test_any_text_is_survived(data: str, splice: int) -> None:
 @pytest.mark.parametrize(
     ("engine", "text", "expected"), SAMPLES[:1] + SAMPLES[2:3] + SAMPLES[4:], ids=["sglang", "vllm", "llamacpp"]
 )
-def test_ten_megabytes_in_seconds(engine: str, text: str, expected: dict[str, Any]) -> None:
-    log = (text + "\n" + "x" * 300 + "\n") * (10_000_000 // (len(text) + 302))
+def test_megabytes_in_seconds(engine: str, text: str, expected: dict[str, Any]) -> None:
+    log = (text + "\n" + "x" * 300 + "\n") * (4_000_000 // (len(text) + 302))
     start = time.process_time()
     READERS[engine].read_log(log)
     assert time.process_time() - start < 20  # a few seconds on a quiet core; the bound only catches blow-ups
