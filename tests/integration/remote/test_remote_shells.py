@@ -118,10 +118,10 @@ def test_servers_and_guard_work_with_another_sh_and_other_tools(
             argv=box.plan("--served-model-name", "home").argv, env={"A": "b c"}, port=box.port, found="proc"
         )
         until = datetime.now(UTC) + timedelta(hours=1)
-        guard.arm(box.link, original, run_dir=run_dir, fence=box.fence, deadline_at=until, grace_s=3)
+        guard.arm(box.link, original, run_dir=run_dir, fence=box.fence, deadline_at=until, grace_s=600)
         trial = box.launch()
         assert guard.renew(box.link, run_dir=run_dir, fence=box.fence, deadline_at=until, grace_s=1)
-        end = Deadline.after(20)
+        end = Deadline.after(90)
         while [e["event"] for e in guard.history(box.link, run_dir=run_dir)][-1] != "done":
             assert not end.passed, guard.history(box.link, run_dir=run_dir)
             time.sleep(0.2)
