@@ -93,7 +93,7 @@ def test_ssh_g_is_asked_and_the_entry_wins(tmp_path: Path) -> None:
     config.write_text("Host gpu\n HostName 10.0.0.7\n Port 2200\n User alice\n ProxyJump bob@gate:22,inner\n")
     final, jumps = target.resolve(SshEntry(alias="gpu", config_file=str(config), user="carol"))
     assert (final.hostname, final.port, final.user) == ("10.0.0.7", 2200, "carol")
-    assert [(j.label, j.user, j.port) for j in jumps][0] == ("gate", "bob", 22)
+    assert (jumps[0].label, jumps[0].user, jumps[0].port) == ("gate", "bob", 22)
     assert len(jumps) == 2
 
 
