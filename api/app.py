@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from api import documented, problems
 from api.auth import Sessions
+from api.dashboard import Dashboard
 from api.deps import Services
 from api.middleware import BodyLimit, OwnOrigin, SecurityHeaders
 from api.routes import events, health, hosts, keys, results, studies, trials, windows
@@ -66,6 +67,7 @@ def create_app(
         app.include_router(module.router)
     _add_pages(app)
     # The last one added is the outermost: headers go on every answer, crashes included.
+    app.add_middleware(Dashboard, services=services)
     app.add_middleware(problems.CatchAll)
     app.add_middleware(BodyLimit)
     app.add_middleware(OwnOrigin, allowed_hosts=allowed_hosts)

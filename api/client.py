@@ -41,7 +41,7 @@ class TransportError(RatchetError):
 
 
 class Refused(RatchetError):
-    """The service answered with an error that is not about the input: not authenticated, not allowed, or its own fault."""
+    """The service answered with an error that is not about the input: no usable key, not allowed, or its own fault."""
 
     def __init__(self, message: str, *, status: int, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)

@@ -15,6 +15,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from api.deps import Services
+from api.reports.build import is_phase
 from optimizer import metrics as counters
 from optimizer.studies import StudyState
 from storage import leases, studies, trials
@@ -123,7 +124,7 @@ def _add_up(by_state: dict[str, int], rows: list[TrialRecord]) -> Sums:
             cause = str((trial.failure or {}).get("label", trial.state))
             sums.wasted[cause] = sums.wasted.get(cause, 0) + 1
         for name, seconds in trial.timings.items():
-            if name.endswith("_s") and isinstance(seconds, int | float):
+            if is_phase(name) and isinstance(seconds, int | float):
                 sums.seconds[name.removesuffix("_s")] = sums.seconds.get(name.removesuffix("_s"), 0.0) + seconds
     return sums
 

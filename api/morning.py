@@ -141,7 +141,7 @@ def _study(db: Database, study: StudyRecord, span: Span) -> Report:
         "starts_by_state": states,
         "baseline_tok_s": data.baseline_tok_s,
         "best_tonight_tok_s": best.output_tok_s if best else None,
-        "best_tonight": {k: v for k, v in data.changed_flags(best).items()} if best else {},
+        "best_tonight": data.changed_flags(best) if best else {},
         "failures": [
             {"label": g.label, "count": g.count, "summary": g.summary, "remedy": g.remedy}
             for g in html.failures(StudyReportData(study, tonight))

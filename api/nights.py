@@ -16,7 +16,7 @@ from api import deliver, morning
 from api.settings import ApiSettings
 from optimizer import windows as rules
 from optimizer.clock import Clock
-from storage import studies, trials, windows
+from storage import trials, windows
 from storage.engine import Database
 from storage.errors import StorageError
 from storage.records import StudyRecord, WindowRecord, WindowRunRecord

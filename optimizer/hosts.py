@@ -1,6 +1,6 @@
 """What is done to a host by its owner's word and not by a study: register, look up, forget.
 
-Decides when such a word is refused (a study works there, or is about to). What touches the host itself is `host_care.py`.
+Decides when such a word is refused (a study works there, or is about to). What touches the host is `host_care.py`.
 """
 
 from __future__ import annotations

@@ -64,19 +64,13 @@ def list_windows(api: str, key: str | None, as_json: bool) -> None:
         print_json({"items": found})
         return
     rows = [
-        [
-            w["name"],
-            f"{w['start_cron']} {w['timezone']}",
-            "open now" if w["open_now"] else "off" if not w["enabled"] else _opening(w["next_openings"][0]) if w["next_openings"] else "never",
-            ", ".join(w["studies"]) or "-",
-            _last(w["runs"]),
-        ]
+        [w["name"], f"{w['start_cron']} {w['timezone']}", _next(w), ", ".join(w["studies"]) or "-", _last(w["runs"])]
         for w in found
-    ]  # fmt: skip
+    ]
     print_table(
         ["name", "opens", "next", "studies", "last night"],
         rows,
-        empty="no windows; add one with: ratchet window add nights --start '0 22 * * *' --timezone Europe/Berlin --until 06:30",
+        empty="no windows; add one with: ratchet window add nights --start '0 22 * * *' --until 06:30",
     )
 
 
@@ -99,6 +93,14 @@ def remove(name: str, api: str, key: str | None) -> None:
     with connect(api, key) as ratchet:
         ratchet.remove_window(name)
     say(f"removed {name}")
+
+
+def _next(window: dict[str, Any]) -> str:
+    if not window["enabled"]:
+        return "off"
+    if window["open_now"]:
+        return "open now"
+    return _opening(window["next_openings"][0]) if window["next_openings"] else "never"
 
 
 def _opening(opening: dict[str, Any]) -> str:

@@ -125,9 +125,14 @@ class StudyReportData:
         total: dict[str, float] = {}
         for trial in self.trials:
             for phase, seconds in trial.timings.items():
-                if isinstance(seconds, int | float):
+                if is_phase(phase) and isinstance(seconds, int | float):
                     total[phase] = total.get(phase, 0.0) + float(seconds)
         return total
+
+
+def is_phase(name: str) -> bool:
+    """Say whether a timing adds up with others: `ready_s` repeats the load, and stages lie within it."""
+    return name.endswith("_s") and name != "ready_s" and not name.startswith("stage:")
 
 
 def _same(trial: TrialRecord, best: TrialRecord) -> bool:
@@ -136,8 +141,8 @@ def _same(trial: TrialRecord, best: TrialRecord) -> bool:
     return trial.number == best.number or bool(best.canonical_key and trial.canonical_key == best.canonical_key)
 
 
-def collect(db: Database, study_id: str) -> StudyReportData:
-    """Read one study (id or name) with its trials, measurements and verdicts.
+def collect(db: Database, study_id: str, *, with_measurements: bool = True) -> StudyReportData:
+    """Read one study (id or name) with its trials, verdicts and (they are long) measurements.
 
     Raises:
         NotFound: there is no such study.
@@ -150,6 +155,6 @@ def collect(db: Database, study_id: str) -> StudyReportData:
         return StudyReportData(
             study,
             trials.list_trials(conn, study.id),
-            list(measurements.for_study(conn, study.id)),
+            list(measurements.for_study(conn, study.id)) if with_measurements else [],
             list(verdicts.for_study(conn, study.id)),
         )

@@ -61,11 +61,12 @@ def wrap(command: str, width: int = 100) -> str:
         words = shlex.split(command)
     except ValueError:
         return command
+    mark = "--" if any(w.startswith("--") for w in words) else "-"
     lines: list[str] = []
     current = ""
     for word in words:
         quoted = shlex.quote(word) if not ASSIGNMENT.match(word) else _assignment(word)
-        if current and word.startswith("-") and not _is_number(word):
+        if current and word.startswith(mark) and not _is_number(word):
             lines.append(current)
             current = f"  {quoted}"
         else:

@@ -67,7 +67,8 @@ def progress(data: StudyReportData) -> str:
         height = min(max(y.at(trial.output_tok_s or 0.0), TOP), HEIGHT - BOTTOM)
         kind = "dot pruned" if trial.state == "pruned" else f"dot {escape(trial.kind)}"
         parts.append(
-            f'<circle class="{kind}" cx="{x.at(trial.number):.1f}" cy="{height:.1f}" r="4">{_title(data, trial)}</circle>'
+            f'<circle class="{kind}" cx="{x.at(trial.number):.1f}" cy="{height:.1f}" r="4">'
+            f"{_title(data, trial)}</circle>"
         )
     for trial in data.trials:
         if trial.state == "infeasible":
@@ -87,14 +88,14 @@ def acceptance(data: StudyReportData) -> str:
     y = axis([t.output_tok_s or 0.0 for t in shown], HEIGHT - BOTTOM, TOP)
     parts = [_frame(x, y, "accept length (tokens per verification, bonus token included)", "output tok/s")]
     times = sorted(1000.0 * (t.accept_len or 1.0) / (t.output_tok_s or 1.0) for t in shown)
-    for step_ms in {_nice(times[0]), _nice(times[len(times) // 2]), _nice(times[-1])}:
+    for step_ms in sorted({float(f"{times[len(times) * part // 10]:.2g}") for part in (1, 5, 9)}):
         parts.append(_iso_line(step_ms, x, y))
     best = data.best
     for trial in shown:
         kind = "dot best" if best and trial.number == best.number else f"dot {escape(trial.kind)}"
         parts.append(
-            f'<circle class="{kind}" cx="{x.at(trial.accept_len or 0.0):.1f}" cy="{y.at(trial.output_tok_s or 0.0):.1f}" '
-            f'r="5">{_title(data, trial)}</circle>'
+            f'<circle class="{kind}" cx="{x.at(trial.accept_len or 0.0):.1f}" '
+            f'cy="{y.at(trial.output_tok_s or 0.0):.1f}" r="5">{_title(data, trial)}</circle>'
         )
     return _svg(parts, "Output speed against accept length")
 
@@ -111,7 +112,8 @@ def interval(data: StudyReportData) -> str:
     parts = [f'<line class="base" x1="{x.at(1):.1f}" x2="{x.at(1):.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>']
     for tick in x.ticks:
         parts.append(
-            f'<text class="tick" x="{x.at(tick):.1f}" y="{height - BOTTOM + 18}" text-anchor="middle">{percent(tick)}</text>'
+            f'<text class="tick" x="{x.at(tick):.1f}" y="{height - BOTTOM + 18}" text-anchor="middle">'
+            f"{percent(tick)}</text>"
         )
     for i, row in enumerate(rows):
         middle = TOP + 34 * i + 20
@@ -121,7 +123,8 @@ def interval(data: StudyReportData) -> str:
             f'<g class="interval {kind}"><title>{label}</title>'
             f'<line x1="{x.at(row.ci_low):.1f}" x2="{x.at(row.ci_high):.1f}" y1="{middle}" y2="{middle}"/>'
             f'<circle cx="{x.at(row.ratio):.1f}" cy="{middle}" r="6"/></g>'
-            f'<text class="note" x="{x.at(row.ratio):.1f}" y="{middle - 11}" text-anchor="middle">{label}</text>'
+            f'<text class="note" x="{min(max(x.at(row.ratio), 190), WIDTH - 190):.1f}" y="{middle - 11}" '
+            f'text-anchor="middle">{label}</text>'
         )
     parts.append(
         f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 6}" text-anchor="middle">'

@@ -29,9 +29,9 @@ def verdict_sentence(
     if outcome == "win" and ratio is not None:
         return f"Proven faster: {percent(ratio)} over the original{interval}{speeds}{restarts}."
     if outcome == "worse" and ratio is not None:
-        return f"The original is faster: the best candidate runs at {percent(ratio)}{interval}{restarts}."
+        return f"The original is faster: the best candidate measured {percent(ratio)} against it{interval}{restarts}."
     if outcome == "no_significant_win" and ratio is not None:
-        return f"No proven win: the best candidate runs at {percent(ratio)}{interval}{restarts}; the original stays."
+        return f"No proven win: the best candidate measured {percent(ratio)}{interval}{restarts}; the original stays."
     if outcome == "no_significant_win":
         return "No proven win: no candidate was faster than the original, which stays."
     if ratio is not None:

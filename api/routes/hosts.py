@@ -8,11 +8,11 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from api import etags, paging, views
+from api.bodies import HOST_BODY, Document
 from api.deps import Admin, Operator, Use, Viewer
 from api.documented import problems
 from api.idempotency import IdempotentRoute
 from api.reports.export import finite
-from api.routes.studies import HostBody
 from api.schemas import HostCheckOut, HostOut, Page, RestoreOut
 from optimizer import hosts as verbs
 from optimizer.spec import parse_host
@@ -21,8 +21,8 @@ from storage import hosts, leases
 router = APIRouter(prefix="/api/v1", tags=["hosts"], route_class=IdempotentRoute)
 
 
-@router.post("/hosts", status_code=201, response_model=HostOut, responses=problems(409))
-def create_host(body: HostBody, response: Response, use: Use, _: Admin, replace: bool = False) -> Any:
+@router.post("/hosts", status_code=201, response_model=HostOut, responses=problems(409, 415), openapi_extra=HOST_BODY)
+def create_host(body: Document, response: Response, use: Use, _: Admin, replace: bool = False) -> Any:
     """Register a host; with `replace=true` also over one of the same name that nobody uses."""
     record = verbs.register(use.db, parse_host(body), replace=replace, now=use.now())
     response.headers["Location"] = f"/api/v1/hosts/{record.name}"

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from api import etags, paging, views
 from api.auth import KeyScope, Principal
+from api.bodies import HOST_BODY, SPEC_BODY, Document
 from api.deps import Operator, Services, Use, Viewer
 from api.documented import problems
 from api.idempotency import IdempotentRoute
 from api.problems import ApiProblem, problem_list
-from api.schemas import HOST_EXAMPLE, SPEC_EXAMPLE, CheckOut, Page, StudyDetail, StudyOut, StudyPatch
+from api.schemas import CheckOut, Page, StudyDetail, StudyOut, StudyPatch
 from optimizer import studies as verbs
 from optimizer.errors import BadInput, Conflict, NotFound
 from optimizer.spec import HostEntry, StudySpec, parse_host, parse_study
@@ -26,16 +27,12 @@ from storage.records import StudyRecord
 
 router = APIRouter(prefix="/api/v1", tags=["studies"], route_class=IdempotentRoute)
 Verb = Callable[..., StudyRecord]
-SpecBody = Annotated[
-    dict[str, Any], Body(openapi_examples={"kimi-eagle3": {"summary": "EAGLE-3 on 8 GPUs", "value": SPEC_EXAMPLE}})
-]
-HostBody = Annotated[
-    dict[str, Any], Body(openapi_examples={"gpu-box": {"summary": "A host reached by SSH", "value": HOST_EXAMPLE}})
-]
 
 
-@router.post("/studies", status_code=201, response_model=StudyDetail, responses=problems(404, 409))
-def create_study(body: SpecBody, response: Response, use: Use, who: Operator, start: bool = False) -> Any:
+@router.post(
+    "/studies", status_code=201, response_model=StudyDetail, responses=problems(404, 409, 415), openapi_extra=SPEC_BODY
+)
+def create_study(body: Document, response: Response, use: Use, who: Operator, start: bool = False) -> Any:
     """Create a study from a specification; with `start=true` also queue it."""
     spec = parse_study(body)
     _check_host(spec, use, who)
@@ -67,8 +64,8 @@ def list_studies(
     return {"items": items, "next": paging.encode(items[-1]["id"]) if len(found) > limit else None}
 
 
-@router.post("/studies/check", response_model=CheckOut, responses=problems())
-def check_study(body: SpecBody, _: Viewer) -> Any:
+@router.post("/studies/check", response_model=CheckOut, responses=problems(415), openapi_extra=SPEC_BODY)
+def check_study(body: Document, _: Viewer) -> Any:
     """Say everything that is wrong with a specification, without creating anything."""
     try:
         parse_study(body)
@@ -77,8 +74,10 @@ def check_study(body: SpecBody, _: Viewer) -> Any:
     return {"valid": True, "errors": []}
 
 
-@router.post("/hosts/check-entry", response_model=CheckOut, responses=problems(), tags=["hosts"])
-def check_host_entry(body: HostBody, _: Viewer) -> Any:
+@router.post(
+    "/hosts/check-entry", response_model=CheckOut, responses=problems(415), tags=["hosts"], openapi_extra=HOST_BODY
+)
+def check_host_entry(body: Document, _: Viewer) -> Any:
     """Say everything that is wrong with a host entry, without storing or contacting anything."""
     try:
         parse_host(body)

@@ -80,6 +80,7 @@ class CanonicalSpace:
         self._fixed = dict(fixed or {})
         vocabulary = {*self.names, *self._fixed}
         self._conditions = [(compile_expression(c.when, vocabulary), c) for c in space.conditions]
+        self._switches = frozenset(n for when, _ in self._conditions for n in when.names)
         self._rules = [compile_expression(r, vocabulary) for r in space.rules]
         self._memo: dict[tuple[FlagValue | None, ...], Check] = {}
         self._pool: list[Candidate] | None = None
@@ -89,6 +90,7 @@ class CanonicalSpace:
             self._pool_keys = frozenset(c.key for c in self._pool)
             self._memo.clear()
         self._listed: list[Candidate] | None = None
+        self._drawn: dict[tuple[int, int], list[Candidate]] = {}
 
     # -- one configuration ---------------------------------------------------------------------------------------
 
@@ -157,10 +159,19 @@ class CanonicalSpace:
             return listed[int(rng.integers(len(listed)))] if listed else None
         params: dict[str, FlagValue | None] = {}
         for _ in range(MAX_TRIES):
-            params = {n: v[int(rng.integers(len(v)))] for n, v in self.values.items()}
+            places = rng.random(len(self.names))
+            params = {n: v[int(u * len(v))] for u, (n, v) in zip(places, self.values.items(), strict=True)}
             if (candidate := self.check(params).candidate) is not None:
                 return candidate
         return self._repaired(params, rng)
+
+    def draws(self, seed: int, count: int) -> list[Candidate]:
+        """Return the draws that a seed always gives, remembered."""
+        found = self._drawn.get((seed, count))
+        if found is None:
+            rng = np.random.default_rng([seed, 0])
+            found = self._drawn[seed, count] = _unique(self.sample(rng) for _ in range(count))
+        return found
 
     def _repaired(self, params: dict[str, FlagValue | None], rng: np.random.Generator) -> Candidate | None:
         """Redraw parameters of one broken rule at a time until the request is valid."""
@@ -192,14 +203,18 @@ class CanonicalSpace:
                 if value == base.get(name) and (value is not True or base.get(name) is True):
                     continue
                 step: dict[str, FlagValue | None] = {**base, name: value}
-                freed = [n for n in self.names if n != name and n not in step and len(self.values[n]) > 0]
-                freed = [n for n in freed if None not in self.values[n] and self._applies(n, step)]
+                freed = self._freed(step, name) if name in self._switches else []
                 if freed:
                     yield from self._filled(step, freed)
                 elif self.check(step).candidate is not None:
                     yield step
                 else:
                     yield from self._mended(step, name)
+
+    def _freed(self, step: Mapping[str, FlagValue | None], changed: str) -> list[str]:
+        """Parameters that were absent and apply after this change."""
+        absent = [n for n in self.names if n != changed and n not in step and None not in self.values[n]]
+        return [n for n in absent if self._applies(n, step)]
 
     def _applies(self, name: str, step: Mapping[str, FlagValue | None]) -> bool:
         """Say whether a parameter that is absent now would be kept if it were given."""

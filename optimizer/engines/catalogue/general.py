@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optimizer.engines.causes import Stage, Tier, cause
 
-C, D, G, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.SYMPTOM
+C, D, G, F, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.FALLBACK, Tier.SYMPTOM
 EARLY = (Stage.UNKNOWN, Stage.ARGUMENTS)
 SPECULATION = r"speculative|eagle|nextn|spec_decode|mtp|draft"
 
@@ -54,7 +54,6 @@ CAUSES = (
         r"|supports? only|unsupported|incompatible|mutually exclusive|conflicts? with"
         r"|requires? (?:that|the|--|a |an )|not implemented|must be (?:set|used|enabled|disabled"
         r"|specified|provided|less|greater|at|equal|one|in|>|<|=|none|true|false|positive|between))",
-        r"assert(?:ion)?error: .{0,200}(?:must|should|only|require|need|support|not |cannot)",
         r"notimplementederror",
         r"no (?:valid|supported|common|compatible|available) (?:attention )?(?:backend|block size"
         r"|kernel|implementation)",
@@ -62,6 +61,15 @@ CAUSES = (
         r"valueerror: .{0,60}backend .{0,80}(?:not valid|invalid|unsupported|not available)",
         summary="the engine refuses this combination of settings",
         unless=r"out of memory|does not recognize this architecture|illegal memory|asgi application|'nonetype'",
+    ),
+    cause(
+        "unsupported_combination",
+        C,
+        r"assert(?:ion)?error: .{0,200}(?:must|should|only|require|need|support|cannot)",
+        summary="the engine refuses this combination of settings",
+        unless=r"event_loop|run_batch|busy_loop|execute_model|process_batch_result",
+        stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS, Stage.KV_CACHE, Stage.GRAPHS),
+        confidence=0.7,
     ),
     cause(
         "unsupported_combination",
@@ -136,7 +144,7 @@ CAUSES = (
         S,
         r"engine core initialization failed|engine process failed to start|enginecore failed to start",
         r"workerproc (?:initialization )?failed",
-        r"enginedeaderror|engine(?:core)? (?:encountered|is dead|died)|encountered a fatal error",
+        r"enginecore hit an exception|enginedeaderror|engine(?:core)? (?:encountered|is dead|died)|encountered a fatal error",
         r"encountered an issue|already dead, terminating|engine loop (?:has died|is not running)",
         r"asyncenginedeaderror",
         r"received sigquit|sigquit received|child (?:process )?failed|scheduler hit an exception",
@@ -162,6 +170,29 @@ CAUSES = (
         remedy="drop the setting that was changed (page size, KV cache type, graphs, speculation) and compare again",
     ),
     cause(
+        "unsupported_model",
+        G,
+        r"^keyerror: '[\w.]*(?:weight|scale|bias|layers\.\d+|experts|proj)[\w.]*'|"
+        r"weight [^ ]{1,80} not found in params",
+        r"^(?:value|key|runtime)error: .{0,60}(?:unexpected|unknown|missing|unloaded|no) (?:weight|parameter|"
+        r"tensor)s?\b",
+        near=r"load_weights|in load_model|model_loader",
+        summary="the checkpoint's weights have other names than this release expects",
+        remedy="use a release that knows this checkpoint, or another format of it",
+    ),
+    cause(
+        "unsupported_combination",
+        F,
+        r"^(?:pydantic_core\S*)?(?P<what>(?:value|assertion|notimplemented|type)error)\b(?P<text>: .{0,160}|$)",
+        near=r"server_args\.py|arg_groups|/config/|arg_utils\.py|model_config\.py|check_server_args|__post_init__"
+        r"|platforms/|/layers/|/models/|/attention/|quantization",
+        unless=r"event_loop|busy_loop|run_batch|execute_model|fired up and ready|load_weights",
+        stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS),
+        summary="the engine refuses these settings for this model{text}",
+        remedy="change what distinguishes this configuration from one that starts",
+        confidence=0.5,
+    ),
+    cause(
         "scheduler_crash",
         G,
         r"memory leak detected|pool memory leak|invariant.{0,40}(?:violat|fail)",
@@ -169,8 +200,8 @@ CAUSES = (
     ),
     cause(
         "scheduler_crash",
-        G,
-        r"^(?P<what>[a-z_][\w.]{0,80}(?:error|exception))\b(?P<text>: .{0,160}|:?\s*$)",
+        F,
+        r"^(?P<what>[\w.]{0,80}(?:error|exception))\b(?P<text>: .{0,160}|:?\s*$)",
         r"(?:^|\] |\s)(?P<what>(?:runtime|assertion|value|type|index|key|attribute|zerodivision"
         r"|unboundlocal|name|internal|recursion|os|stopiteration)error)(?P<text>(?:: .{0,160})?)$",
         summary="the engine failed with {what}{text}",

@@ -74,11 +74,13 @@ CAUSES = (
         r"unsupported (?:gpu |cuda |compute |device )?arch(?:itecture)?\b(?!itectures:)",
         r"only (?:sm|sm_)? ?\d+(?:\.x|\d)? .{0,40}(?:supported|are supported)",
         r"(?:requires?|needs?|supports?|supported|available)(?: only)?(?: on"
-        r"| for)? .{0,60}(?:compute capability|sm ?_?\d{2,3}|hopper|blackwell|ampere|ada\b|gfx\d+)",
+        r"| for)? .{0,60}(?:compute capability|sm ?_?\d{2,3}|sm ?[<>=]{1,2} ?\d{2,3}|hopper|blackwell|ampere|"
+        r"ada\b|gfx\d+)",
         r"compute capability .{0,80}(?:not supported|unsupported|required|at least|is too low"
         r"|lower than|less than|or (?:higher|above|newer|greater))",
         r"(?:sm_?\d{2,3}\w?|gfx\d+\w*|this gpu|your gpu|current (?:gpu|device"
         r"|platform)).{0,60}(?:not supported|unsupported|does not support|is not available)",
+        r"(?:ampere|ada|hopper|turing|volta|blackwell|gb10|thor)\b.{0,60}(?:only supports?|not supported|unsupported)",
         r"bfloat16 is only supported on gpus|fp8.{0,80}(?:compute capability|only supported on|not supported on)",
         r"value 'sm_\d+\w?' is not defined|unsupported gpu architecture 'compute_\d+\w?'",
         r"ptxas fatal.{0,80}(?:sm_|not defined)|not supported on .{0,20}sm_\d+",
@@ -154,6 +156,7 @@ CAUSES = (
         r"device-side assert|cudaerrorassert",
         r"unspecified launch failure|cudaerrorlaunchfailure|cuda_error_launch_failed",
         r"an illegal instruction was encountered|cudaerrorillegalinstruction",
+        r"gather kernel index out of bounds|tma descriptor.{0,30}700|tensor map.{0,20}700|\berror code:? 700\b",
         r"warp illegal|invalid program counter|hardware stack error|invalid address space",
         r"assertion `[^`]*` failed\.?\s*$|indexing\.cu:\d+|scattergatherkernel\.cu|index out of bounds\"? failed",
         r"memory access fault by gpu|hsa_status_error_memory_aperture|hiperrorillegaladdress",

@@ -116,8 +116,15 @@ CAUSES = (
         r"failed to open gguf file|gguf_init_from_file: failed to open|failed to open .{0,200}\.gguf",
         r"unable to open file|required file is not available in cache",
         r"cannot find an appropriate cached snapshot|outgoing traffic has been disabled",
-        r"filenotfounderror: .{0,200}",
         summary="the model (or one of its files) is not where the settings say",
+        unless=r"nvcc|ninja|libcuda|cannot open shared object|/dev/shm|custom_ops|g\+\+",
+    ),
+    cause(
+        "model_not_found",
+        G,
+        r"filenotfounderror: ",
+        summary="a file that the server needs does not exist",
+        remedy="correct the path named in the message",
         unless=r"nvcc|ninja|libcuda|cannot open shared object|/dev/shm|custom_ops|g\+\+",
     ),
     cause(
