@@ -34,7 +34,7 @@ def link(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def soon() -> Deadline:
-    return Deadline.after(20)
+    return Deadline.after(60)
 
 
 def test_arguments_arrive_literally(link: HostLink) -> None:

@@ -12,8 +12,8 @@ import paramiko
 import pytest
 
 from optimizer.errors import BadInput, FenceRefused, HostBusy, HostError, NotFound, PortTaken
-from optimizer.remote import gpu, known_hosts, restart, scripts, target, units, wire
-from optimizer.remote.base import Completed, Gpu, ServerStatus
+from optimizer.remote import gpu, known_hosts, scripts, target, units, wire
+from optimizer.remote.base import Completed, Gpu
 from optimizer.spec import SshEntry
 
 KEY = paramiko.ECDSAKey.generate()
@@ -154,13 +154,3 @@ def test_units_are_recognised_and_scopes_are_not() -> None:
 def test_every_refusal_is_an_error_of_one_line(line: str, kind: type[Exception], says: str) -> None:
     error = scripts.refusal("box", Completed(90, f"noise\n{line}\n".encode(), b""))
     assert isinstance(error, kind) and says in str(error) and "\n" not in str(error)
-
-
-def test_the_port_is_ours_only_when_nobody_else_listens() -> None:
-    def status(pids: tuple[int, ...], listening: tuple[int, ...]) -> ServerStatus:
-        return ServerStatus(True, None, pids, listening, 0, 0)
-
-    assert restart.owns_port(status((1, 2), (2,)))
-    assert not restart.owns_port(status((1, 2), ()))
-    assert not restart.owns_port(status((1, 2), (2, 3)))
-    assert not restart.owns_port(status((1, 2), (0,)))
