@@ -13,7 +13,11 @@ from optimizer.remote import scripts
 from optimizer.remote.base import HostLink
 
 NAME = re.compile(r"^[a-z0-9-]{1,64}$")
-KEEP = 'r_base "$1"\numask 077\nmkdir -p "$BASE/vault" && cat >"$BASE/vault/$2.part" && mv "$BASE/vault/$2.part" "$BASE/vault/$2"\n'
+KEEP = """r_base "$1"
+umask 077
+V=$BASE/vault/$2
+mkdir -p "$BASE/vault" && cat >"$V.part" && mv "$V.part" "$V"
+"""
 FETCH = 'r_base "$1"\n[ -f "$BASE/vault/$2" ] || exit 3\ncat "$BASE/vault/$2"\n'
 
 
