@@ -94,7 +94,7 @@ def choose_finalists(run: StudyRun) -> list[Finalist]:
     if run.spec.self_test:
         first = evidence.complete(run, kind="baseline")[0]
         return [Finalist(SELF_TEST, {}, first.output_tok_s or 0.0, first.number)]
-    by_key = {t.canonical_key: t for t in evidence.all_trials(run) if t.kind == "explore" and t.state == "complete"}
+    by_key = {t.arm: t for t in evidence.all_trials(run) if t.kind == "explore" and t.state == "complete"}
     reference = run.reference_tok_s or 0.0
     chosen: list[Finalist] = []
     for ranked in run.search.top(len(by_key) + 1):
