@@ -1,6 +1,6 @@
 """Cuts an expression into tokens: numbers, words, texts and signs.
 
-Decides where a name ends, and when a dash within a word is a minus. What tokens mean together is decided in `grammar.py`.
+Decides where a name ends, and when a dash within a word is a minus. What they mean together is decided in `grammar.py`.
 """
 
 from __future__ import annotations
