@@ -23,6 +23,8 @@ MAX_RAW = 20_000
 MAX_TRIES = 60
 """Uniform draws before a draw is repaired instead (a rule that one draw in 60 satisfies is tight)."""
 MAX_REPAIRS = 200
+MEMO_LIMIT = 10_000
+"""Remembered answers; they are only facts, so forgetting costs time and nothing else."""
 SNAP_DIGITS = 9
 """0.7000000000000001 and 0.7 are one value: sums of steps must not look like new servers."""
 ESTIMATE_DRAWS = 2_000
@@ -118,6 +120,8 @@ class CanonicalSpace:
         point = tuple(config.get(n) for n in self.names)
         found = self._memo.get(point)
         if found is None:
+            if len(self._memo) >= MEMO_LIMIT:
+                self._memo.clear()
             found = self._memo[point] = self._checked(config)
         return found
 

@@ -7,8 +7,9 @@ each part is worth is written in docs/design/search.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtr
@@ -30,6 +31,15 @@ FRESH_DRAWS = 100
 CLIMBERS = 4
 """Most promising candidates whose neighbours are added in each further round."""
 COST_PRIOR = Prior(noise_cv=(math.log(0.10), 0.7))
+
+
+class Limit(Protocol):
+    """A bound on a metric, as the specification has it."""
+
+    @property
+    def min(self) -> float | None: ...
+    @property
+    def max(self) -> float | None: ...
 
 
 class SpaceExhausted(RatchetError):
@@ -61,6 +71,12 @@ class Options:
     """Rounds of neighbours: 1 of the best measured, more of the most promising candidates too."""
     max_listed: int = 2000
     draws: int = 600
+
+    @classmethod
+    def for_objective(cls, subject_to: Mapping[str, Limit], levels: Mapping[int, float] | None = None) -> Options:
+        """Return the options of a specification's objective: its limits, and weights of concurrency levels."""
+        limits = {name: (limit.min, limit.max) for name, limit in subject_to.items()}
+        return cls(limits=limits, levels=dict(levels or {}))
 
 
 @dataclass(frozen=True)

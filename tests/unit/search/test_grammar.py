@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.search.grammar import MAX_LENGTH, GrammarError, compile_expression
+from optimizer.search.grammar import MAX_LENGTH, compile_expression
+from optimizer.search.grammar_tokens import GrammarError
 
 TREE = "draft-tokens <= 1 + k + (s-1)*k*k where k=eagle-topk, s=num-steps"
 
