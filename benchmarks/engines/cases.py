@@ -9,7 +9,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from optimizer.engines.command_line import flag_set
+from optimizer.engines.flag_catalogue import flag_set
 
 from optimizer.engines.base import FlagValue, split_env
 from optimizer.engines.registry import find_engine

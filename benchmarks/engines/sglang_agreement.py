@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from optimizer.engines.command_line import read_command_line
+from optimizer.engines.flag_catalogue import read_command_line
 
 from benchmarks.engines.cases import Case, sglang_cases
 from optimizer.engines.base import Effective, Verdict

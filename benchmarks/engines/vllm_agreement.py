@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from optimizer.engines.command_line import read_command_line
+from optimizer.engines.flag_catalogue import read_command_line
 
 from benchmarks.engines.cases import Case, Target, draw
 from benchmarks.engines.sglang_agreement import read_model
