@@ -5,6 +5,7 @@ Decides the order of `0.4.9.post6`, `0.5.12` and llama.cpp's `b10068`; what a ve
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ _POST = re.compile(r"(?:post|rev)\D?(\d+)")
 _NUMBERS = re.compile(r"\d+")
 
 
+@functools.lru_cache(maxsize=512)
 def version_key(text: str) -> tuple[int, ...]:
     """Return a tuple that sorts like the version; local parts (`+cpu`) and commit hashes are ignored."""
     head = re.split(r"[+\-]", text.strip().lstrip("vb"), maxsplit=1)[0]
