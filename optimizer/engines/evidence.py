@@ -28,6 +28,10 @@ _ALWAYS_BORING = re.compile(
     r"server_args=|serverargs\(|non-default args|namespace\(|with config: |vllmconfig\(|modelconfig\(|nccl info |"
     r"^\s*\[?-{1,2}\w[\w-]*(?:[ =][^ ]+)*\]?$|^usage: [a-z]|^\s+\[-|common_param:|system_info|system info:"
 )
+_WAITING = re.compile(
+    r"get /(?:health|ready|v1/models)\S* [^\"]*\" 503|waiting for \d+ local, \d+ remote core|"
+    r"waiting for (?:the )?(?:server|engine|model)|loading jit ops|server is not ready|health check.{0,40}(?:fail|503)"
+)
 _USAGE = re.compile(r"usage: [a-z].{0,60}\[")
 _ACCESS = re.compile(r'"(?:get|post|put|head|options|delete) [^"]{0,300}" \d{3}|log_server_r: request:|done request: ')
 _BORING = re.compile(
@@ -83,6 +87,8 @@ class Walk:
     ready_at: list[int] = field(default_factory=list)
     alive_at: list[int] = field(default_factory=list)
     traceback: bool = False
+    waiting: int = 0
+    """Lines that only show somebody waiting for the server."""
     settings: str = ""
 
     def around(self, index: int, after: int = 12) -> str:
@@ -153,6 +159,7 @@ def _mark_stages(catalogue: Catalogue, found: Walk) -> list[int]:
                 break
         if found.ready_at and found.stopped_at is None and _STOPPED.search(lower):
             found.stopped_at = index
+        found.waiting += _WAITING.search(lower) is not None
         found.traceback = found.traceback or lower.startswith("traceback (most recent")
         if _ALIVE.search(lower):
             found.alive_at.append(index)

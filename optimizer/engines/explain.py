@@ -28,6 +28,8 @@ CONFIDENCE = {
     Tier.FALLBACK: 0.4,
     Tier.SYMPTOM: 0.35,
 }
+WAITED = 3
+"""Lines of waiting without anything else that make a start that hangs."""
 KILLED = frozenset({137, -9, 9})
 CLEAN_EXITS = frozenset({None, 0, 143, -15, 130, -2})
 """Exit codes that show no failure by themselves: none known, success, ended by a signal that asks."""
@@ -138,6 +140,8 @@ def _from_context(found: Walk, best: Event | None, context: FailureContext) -> F
         return Finding("unknown", best, 0.3, f"the server left with code {code} {stage}, and the log does not say why")
     if found.traceback and not found.ready_at:
         return Finding("unknown", best, 0.3, f"the server failed {stage}; the log ends before it says why")
+    if found.waiting >= WAITED and not found.ready_at and not found.alive_at:
+        return Finding("health_never_ready", best, 0.5, f"somebody waited for the server in vain; last seen {stage}")
     if context.phase == "startup" and found.reached < Stage.READY and code is None:
         return Finding("health_never_ready", best, 0.5, f"the server was not ready in time; last seen {stage}")
     return None
