@@ -26,7 +26,7 @@ TIME_LOOK_BACK = 100
 
 _ALWAYS_BORING = re.compile(
     r"server_args=|serverargs\(|non-default args|namespace\(|with config: |vllmconfig\(|modelconfig\(|nccl info |"
-    r"^\s*\[?-{1,2}\w[\w-]*(?:[ =][^ ]+)*\]?$|^usage: [a-z]|^\s+\[-|common_param:|system_info|system info:"
+    r"^\s*\[?-{1,2}\w[\w-]*\]?(?: \S{1,80})?$|^usage: [a-z]|^\s+\[-|common_param:|system_info|system info:"
 )
 _WAITING = re.compile(
     r"get /(?:health|ready|v1/models)\S* [^\"]*\" 503|waiting for \d+ local, \d+ remote core|"
@@ -201,7 +201,8 @@ class _Checker:
 
     def check(self, index: int, text: str) -> None:
         """Note the strongest event of one line, if it has any."""
-        lower = message_of(text[:2000]).lower()
+        message = message_of(text[:2000])
+        lower = message.lower()
         kind = _DIGITS.sub("0", lower)
         if self._seen.get(kind) is False:
             return
@@ -217,7 +218,7 @@ class _Checker:
             return
         self._done.add((index, best[0].label))
         weak = _is_weak(text[:160].lower(), lower)
-        groups = dict(best[1].groupdict())
+        groups = _as_printed(best[1], message)
         self._found.events.append(Event(index, line, best[0], groups, stage, self._found.time_at(index), weak))
 
     def _fits(self, cause: Cause, index: int, stage: Stage) -> bool:
@@ -228,6 +229,14 @@ class _Checker:
         if cause.near is not None and not cause.near.search(self._found.around(index)):
             return False
         return cause.unless is None or not cause.unless.search(self._found.around(index, after=UNLESS_AFTER))
+
+
+def _as_printed(found: re.Match[str], message: str) -> dict[str, str | None]:
+    """Return what a pattern caught, in the capitals of the message (patterns see it in lower case)."""
+    groups = found.groupdict()
+    if len(found.string) != len(message):
+        return groups
+    return {name: message[slice(*found.span(name))] if text is not None else None for name, text in groups.items()}
 
 
 def _is_weak(head: str, message: str) -> bool:

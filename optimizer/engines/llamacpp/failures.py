@@ -28,9 +28,9 @@ CAUSES = (
     cause(
         "invalid_flag",
         D,
-        r"error while handling argument \"(?P<what>[^\"]{1,60})\":(?P<why>.{0,120})",
-        r"error while handling environment variable \"(?P<what>[^\"]{1,60})\":(?P<why>.{0,120})",
-        summary="the flag {what} has a value that the server refuses:{why}",
+        r"error while handling argument \"(?P<what>[^\"]{1,60})\": ?(?P<why>.{0,120})",
+        r"error while handling environment variable \"(?P<what>[^\"]{1,60})\": ?(?P<why>.{0,120})",
+        summary="the flag {what} has a value that the server refuses: {why}",
         remedy="use a value that --help of the installed build lists",
     ),
     cause(
