@@ -22,6 +22,7 @@ from optimizer.remote import connect, facts
 from optimizer.remote.base import HomeServer, HostLink, RunningServer, Tunnel
 from optimizer.search import spec_space
 from optimizer.search.canonical import CanonicalSpace
+from optimizer.search.policy import Options
 from optimizer.search.study import SearchStudy, open_study
 from optimizer.spec import HostEntry, StudySpec, did_you_mean
 from storage import events, hosts, studies
@@ -143,6 +144,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
                 ),
                 sampler=spec.sampler,
                 seed=spec.seed,
+                options=Options(limits={n: (v.min, v.max) for n, v in spec.objective.subject_to.items()}),
             ),
             link=link,
             lease=lease,

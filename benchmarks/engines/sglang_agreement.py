@@ -16,8 +16,11 @@ import json
 import subprocess
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from optimizer.engines.command_line import read_command_line
 
 from benchmarks.engines.cases import Case, sglang_cases
 from optimizer.engines.base import Effective, Verdict
@@ -128,7 +131,11 @@ def main() -> None:
                 hardware = known_gpu(gpu, count=GPUS)
                 model = read_model(str(case.config["model-path"]))
                 draft = read_model(str(case.config.get("speculative-draft-model-path", "")))
-                result = effective(case.config, version, hardware, model, draft)
+                config, rest = read_command_line("sglang", case.argv, version)
+                asked = {**config, **{f"env.{k}": v for k, v in case.env.items()}}
+                result = effective(asked, version, hardware, model, draft)
+                if rest:
+                    result = replace(result, verdict=Verdict.REJECTED, reasons=(*result.reasons, f"stray {rest}"))
                 difference = compare(case, answer, result, version)
                 if not answer["status"].startswith("rejected"):
                     fills.update(compare_filled(answer, result, version))

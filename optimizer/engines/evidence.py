@@ -26,8 +26,7 @@ TIME_LOOK_BACK = 100
 
 _ALWAYS_BORING = re.compile(
     r"server_args=|serverargs\(|non-default args|namespace\(|with config: |vllmconfig\(|modelconfig\(|nccl info |"
-    r"^\s*\[?-{1,2}\w[\w-]*(?:[ =][^ ]+)*\]?$|^usage: [a-z]|^\s+\[-|common_param:|system_info|system info:|"
-    r"environment variable"
+    r"^\s*\[?-{1,2}\w[\w-]*(?:[ =][^ ]+)*\]?$|^usage: [a-z]|^\s+\[-|common_param:|system_info|system info:"
 )
 _USAGE = re.compile(r"usage: [a-z].{0,60}\[")
 _ACCESS = re.compile(r'"(?:get|post|put|head|options|delete) [^"]{0,300}" \d{3}|log_server_r: request:|done request: ')
@@ -39,7 +38,7 @@ _BORING = re.compile(
 _TROUBLE = re.compile(r"error|exception|fail|killed|out of memory|abort|fault|fatal|traceback|no space|denied|dumped")
 _LOW_LEVEL = re.compile(
     r"^\[[wi]\d* |\]:?\[[wi]\d* |^[wi]\d{4} \d\d:|ignor(?:e|ed|ing)\b|falling back|fallback to|fall back to|"
-    r"disabled because|is disabled|skipping|will not be used|sub-?optimal|can be safely|"
+    r"disabled because|is disabled|cannot use fa version|skipping|will not be used|sub-?optimal|can be safely|"
     r"(?:^|[\s\]|(])(?:info|warning|warn|debug)(?:[\s:\]]|$)|^\d+\.\d\d\.\d{3}\.\d{3} [iwd] |userwarning|"
     r"futurewarning|deprecationwarning|runtimewarning"
 )

@@ -71,9 +71,9 @@ def _survived(found: Walk, event: Event, context: FailureContext) -> bool:
     ended = bool(deaths) or context.exit_code not in CLEAN_EXITS or context.signal not in (None, 15, 2)
     if event.weak and not _dead(found, context):
         return True
-    if any(at > event.index + 2 for at in found.alive_at) and not ended:
+    if any(at > event.index for at in found.alive_at) and not ended:
         return True
-    return tier is Tier.GENERAL and found.reached >= Stage.READY and not ended
+    return tier in (Tier.GENERAL, Tier.FALLBACK, Tier.VICTIM) and found.reached >= Stage.READY and not ended
 
 
 def _choose(catalogue: Catalogue, found: Walk, events: list[Event], context: FailureContext) -> Finding | None:

@@ -27,6 +27,8 @@ MAX_KNOWN = 5
 NEARBY = 6
 """Best measured configurations whose neighbours are candidates."""
 FRESH_DRAWS = 100
+CLIMBERS = 4
+"""Most promising candidates whose neighbours are added in each further round."""
 COST_PRIOR = Prior(noise_cv=(math.log(0.10), 0.7))
 
 
@@ -55,6 +57,8 @@ class Options:
     levels: dict[int, float] = field(default_factory=dict)
     """Weights of concurrency levels, when the objective is over several."""
     limits: Limits = field(default_factory=dict)
+    reach: int = 3
+    """Rounds of neighbours: 1 of the best measured, more of the most promising candidates too."""
     max_listed: int = 2000
     draws: int = 600
 
@@ -114,6 +118,8 @@ def believe(space: CanonicalSpace, history: Sequence[Observation], *, seed: int,
     encoder = Encoder(space)
     model = fit_speed(encoder, seen, parts=options.parts, levels=options.levels)
     candidates = candidate_set(space, history, model, seed=seed, options=options)
+    if options.reach > 1 and space.raw_size > options.max_listed:
+        candidates = _further(space, encoder, model, candidates, {o.key for o in history}, options)
     rows = encoder.encode([c.features for c in candidates])
     pending = encoder.encode([o.features for o in history if o.kind == "pending"])
     mean, sd = model.expecting(pending).predict(rows) if candidates else (np.zeros(0), np.zeros(0))
@@ -121,6 +127,30 @@ def believe(space: CanonicalSpace, history: Sequence[Observation], *, seed: int,
     if options.limits and candidates:
         chance = chance * chance_of_keeping(encoder, seen, options.limits, rows)
     return Beliefs(encoder, model, incumbent(model, options), candidates, rows, mean, sd, chance)
+
+
+def _further(
+    space: CanonicalSpace,
+    encoder: Encoder,
+    model: SpeedModel,
+    candidates: list[Candidate],
+    taken: set[str],
+    options: Options,
+) -> list[Candidate]:
+    """Add the neighbours of the most promising candidates, again and again: a climb on the model."""
+    found = {c.key: c for c in candidates}
+    climbed: set[str] = set()
+    for _ in range(options.reach - 1):
+        listed = list(found.values())
+        mean, sd = model.predict(encoder.encode([c.features for c in listed]))
+        order = np.argsort(-(mean + sd), kind="stable")
+        tops = [listed[i] for i in order[:CLIMBERS] if listed[i].key not in climbed]
+        climbed |= {c.key for c in tops}
+        for place in tops:
+            for candidate in space.neighbours(place.params):
+                if candidate.key not in taken:
+                    found.setdefault(candidate.key, candidate)
+    return list(found.values())
 
 
 def incumbent(model: SpeedModel, options: Options) -> float | None:

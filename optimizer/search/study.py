@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from optimizer.engines.base import FlagValue
 from optimizer.errors import BadInput, Conflict, NotFound, Problem
-from optimizer.search import ranking
+from optimizer.search import explain, policy, ranking
 from optimizer.search.canonical import Candidate, CanonicalSpace
 from optimizer.search.distributions import distributions, fits, to_optuna
 from optimizer.search.history import Observation, asked, read
@@ -312,6 +312,14 @@ class SearchStudy:
     def importance(self) -> dict[str, dict[str, float]]:
         """Return the share of each parameter in each output (`output_tok_s`, `accept_len`, `step_ms`); sums to 1."""
         return ranking.importance(self.space, self.history())
+
+    def explain(self, winner: Mapping[str, FlagValue], home: Mapping[str, FlagValue]) -> explain.Account:
+        """Say what each flag of a winner brought against home, which do nothing, and where the space ends too early."""
+        return explain.account(self.space, self.history(), winner, home, options=self.options)
+
+    def expected_gain(self) -> float | None:
+        """Return the largest expected gain of one more start, as a fraction; None before the first measurement."""
+        return policy.expected_gain(self.space, self.history(), seed=self.sampler.seed, options=self.options)
 
     def should_stop(self, min_effect: float, *, seed: int | None = None) -> bool:
         """Say whether several starts running promised less than `min_effect` (a fraction) over the best."""

@@ -38,6 +38,7 @@ def tree_capacity(steps: int, topk: int) -> int:
 def speculation(request: Request) -> None:
     """Apply the rules of the chosen algorithm; without one, every speculative flag is idle."""
     state = request.state
+    _draft_window(request)
     if not request.algorithm:
         if state.on("speculative-adaptive") and request.since("0.5.12"):
             state.force("speculative-adaptive", None, "no speculative-algorithm: nothing is drafted")
@@ -71,8 +72,13 @@ def _verification(request: Request) -> None:
             state.reject("speculative-use-block-verification works with EAGLE, EAGLE3, DFLASH and DSPARK only")
         elif request.algorithm in {"EAGLE", "EAGLE3"}:
             state.fill("speculative-use-rejection-sampling", True)
+
+
+def _draft_window(request: Request) -> None:
+    state = request.state
     window, sink = "speculative-draft-window-size", "speculative-draft-sink-size"
-    if window in state.flags and (size := state.number(window)) is not None and size <= 0:
+    checked = request.since("0.5.14") or request.algorithm == "DFLASH"
+    if window in state.flags and checked and (size := state.number(window)) is not None and size <= 0:
         state.reject(f"{window} must be above 0")
     if sink in state.flags and (size := state.number(sink)) is not None:
         if size < 0:

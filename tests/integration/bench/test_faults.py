@@ -105,9 +105,16 @@ def test_prefix_cache_hits_in_a_cold_run_are_said(server: Server) -> None:
 
 
 def test_foreign_requests_void_the_measurement(server: Server) -> None:
-    threading.Timer(0.2, server.get, ["/add/500"]).start()
+    def intrude() -> None:
+        while not server.get("/bodies"):
+            time.sleep(0.01)
+        server.get("/add/500")
+
+    intruder = threading.Thread(target=intrude)
+    intruder.start()
     with pytest.raises(BenchmarkFailed, match="somebody else"):
         run(server, "itl=0.01,n=20")
+    intruder.join()
 
 
 def test_a_cancel_ends_everything_within_a_second(server: Server) -> None:

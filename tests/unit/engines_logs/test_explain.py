@@ -13,6 +13,7 @@ from optimizer.engines import anyengine
 from optimizer.engines.base import Blame, Explanation, FailureContext
 from optimizer.engines.policy import POLICIES
 from tests.unit.engines_logs.cases import CASES, Case
+from tests.unit.engines_logs.snippets import SNIPPETS
 
 
 def explain(case: Case, text: str | None = None) -> Explanation:
@@ -34,6 +35,17 @@ def test_label(case: Case) -> None:
         assert found.remedy and found.summary
         assert "\n" not in found.summary
         assert isinstance(found.blame, Blame)
+
+
+@pytest.mark.parametrize(("engine", "labels", "text", "exit_code"), SNIPPETS, ids=lambda v: str(v)[-40:])
+@pytest.mark.parametrize("known", (True, False), ids=("engine told", "engine unknown"))
+def test_snippets(engine: str, labels: str, text: str, exit_code: int | None, known: bool) -> None:
+    module = importlib.import_module(f"optimizer.engines.{engine}.failures") if known else anyengine
+    found = module.explain(text, FailureContext(exit_code=exit_code))
+    silent_only = {"low_acceptance", "spec_inactive"}
+    if not known and silent_only & set(labels.split("|")):
+        return
+    assert found.label in labels.split("|"), found.summary
 
 
 def case(name: str) -> Case:
