@@ -18,7 +18,7 @@ from optimizer.engines.base import LaunchPlan
 from optimizer.errors import NeedsAttention, NotFound, PortTaken
 from optimizer.remote import gpu, process, scripts, units
 from optimizer.remote.base import HomeServer, HostLink, ProcessInfo, RunningServer, StopProof
-from optimizer.remote.launcher import MARKS
+from optimizer.remote.launcher import MARKS, masked_command
 from optimizer.spec import ENV_NAME, HomeEntry
 
 POLL_S = 0.2
@@ -229,7 +229,7 @@ def start(
     if home.systemd_unit:
         return units.start(link, home, deadline=deadline)
     for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
-        if run.kind == "home":
+        if _is_run_of(home, run):
             return run
     return process.launch(
         link, plan_of(home), run_id=run_id or process.new_run_id(), run_dir=run_dir, fence=fence, deadline=deadline,
@@ -305,7 +305,7 @@ def restore(
         NeedsAttention, PortTaken, FenceRefused, HostBusy: the host could not be brought back.
     """
     began = time.monotonic()
-    stopped = stop_trials(link, run_dir=run_dir, fence=fence, deadline=deadline)
+    stopped = _stop_leftovers(link, home, run_dir=run_dir, fence=fence, deadline=deadline)
     server: RunningServer | None = None
     already = False
     look = _serving(link, home, run_dir, deadline)
@@ -328,6 +328,22 @@ def _serving(link: HostLink, home: HomeServer, run_dir: str, deadline: Deadline)
 
 def _unit_serves(home: HomeServer, look: _Look) -> bool:
     return home.systemd_unit is not None and units.unit_of(look.cgroup) == home.systemd_unit
+
+
+def _is_run_of(home: HomeServer, run: RunningServer) -> bool:
+    """Say whether a run of ours is this home; another one was put there by an earlier study (an adopted winner)."""
+    return run.kind == "home" and run.command_line == masked_command(home.argv, home.env)
+
+
+def _stop_leftovers(
+    link: HostLink, home: HomeServer, *, run_dir: str, fence: int | None, deadline: Deadline
+) -> tuple[str, ...]:
+    stopped = []
+    for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
+        if not _is_run_of(home, run):
+            process.stop(link, run, run_dir=run_dir, fence=fence, deadline=deadline, after_guard=True)
+            stopped.append(run.run_id)
+    return tuple(stopped)
 
 
 def stop_trials(link: HostLink, *, run_dir: str, fence: int | None, deadline: Deadline) -> tuple[str, ...]:

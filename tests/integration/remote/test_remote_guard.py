@@ -182,6 +182,16 @@ def kill_in(phase: str, controller: subprocess.Popen[str]) -> float:
     return time.monotonic()
 
 
+def test_an_adopted_server_takes_the_place_of_home_and_home_takes_it_back(local_box: Box) -> None:
+    box = local_box
+    first = HomeServer(argv=tuple(replica(box.port, "--served-model-name", "first")), port=box.port)
+    winner = HomeServer(argv=tuple(replica(box.port, "--served-model-name", "winner")), port=box.port, found="adopted")
+    for server, name in ((first, "first"), (winner, "winner"), (first, "first")):
+        done = home.restore(box.link, server, run_dir=box.run_dir, fence=1, deadline=Deadline.after(60))
+        assert not done.already_serving and model_of(box.port) == name
+    home.stop(box.link, first, run_dir=box.run_dir, fence=1, deadline=Deadline.after(60))
+
+
 def silent_for(box: Box, seconds: int) -> None:
     """Make the lease that old, as if nobody had renewed it since."""
     lease = Path(box.run_dir) / "guard" / "lease"
