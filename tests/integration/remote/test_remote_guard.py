@@ -22,7 +22,7 @@ from optimizer.clock import Deadline
 from optimizer.errors import FenceRefused, NeedsAttention, NotFound, PortTaken
 from optimizer.remote import guard, home, process
 from optimizer.remote.base import HomeServer
-from tests.integration.remote.conftest import REPLICA, Box
+from tests.integration.remote.conftest import REPLICA, Box, pids_of
 from tests.integration.remote.sshservers import Sshd, free_port, wait_for_port
 
 SOON = timedelta(hours=1)
@@ -315,6 +315,8 @@ def test_ratchet_killed_in_any_phase_leaves_home_serving(sshd: Sshd, tmp_path: P
             if controller.stdout:
                 controller.stdout.close()
             box.link.close()
+            for pid in pids_of(Path(box.run_dir)):
+                os.kill(pid, signal.SIGKILL)
         for process_ in originals:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process_.pid, signal.SIGKILL)
