@@ -11,14 +11,14 @@ from api import etags, paging, views
 from api.bodies import HOST_BODY, Document
 from api.deps import Admin, Operator, Use, Viewer
 from api.documented import problems
-from api.idempotency import IdempotentRoute
+from api.idempotency import ApiRoute
 from api.reports.export import finite
 from api.schemas import HostCheckOut, HostOut, Page, RestoreOut
 from optimizer import hosts as verbs
 from optimizer.spec import parse_host
 from storage import hosts, leases
 
-router = APIRouter(prefix="/api/v1", tags=["hosts"], route_class=IdempotentRoute)
+router = APIRouter(prefix="/api/v1", tags=["hosts"], route_class=ApiRoute)
 
 
 @router.post("/hosts", status_code=201, response_model=HostOut, responses=problems(409, 415), openapi_extra=HOST_BODY)
