@@ -1,0 +1,1 @@
+"""Commands that reprint every measured claim: `python -m benchmarks` lists them, with a name it runs one."""

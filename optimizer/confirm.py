@@ -204,9 +204,7 @@ def told(result: VerdictResult) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
-def without_winner(
-    finalists: Sequence[Finalist], step: Confirmation | None, out: Mapping[str, str]
-) -> dict[str, Any]:
+def without_winner(finalists: Sequence[Finalist], step: Confirmation | None, out: Mapping[str, str]) -> dict[str, Any]:
     """Say why nothing has won: nothing was faster, all were excluded, or what the evidence on the best one says."""
     if not finalists:
         return {"outcome": str(Outcome.NO_SIGNIFICANT_WIN), "reason": "nothing that was explored is faster than home"}

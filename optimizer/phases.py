@@ -37,6 +37,7 @@ def run_study(run: StudyRun) -> None:
         Stopped: a pause, stop or the window's end; what was recorded stays.
         StudyFailed, HostError: the study cannot go on.
     """
+    trial_log.close_unfinished(run)
     run.search.reconcile(evidence.all_trials(run))
     evidence.load_baseline(run)
     home_server.take_over(run)

@@ -70,11 +70,13 @@ class Database:
     @property
     def optuna_url(self) -> str:
         """Where Optuna's own tables live: a second file beside ours, or the schema `optuna`, made by the migrations."""
-        url = self.engine.url
         if self.is_sqlite:
-            return url.set(database=str(self.optuna_path)).render_as_string(hide_password=False)
-        options = " ".join([*_listed(url.query.get("options")), "-csearch_path=optuna"])
-        return url.update_query_dict({"options": options}).render_as_string(hide_password=False)
+            return self.engine.url.set(database=str(self.optuna_path)).render_as_string(hide_password=False)
+        return self._in_schema("optuna").render_as_string(hide_password=False)
+
+    def libpq_url(self, schema: str) -> str:
+        """The URL for PostgreSQL's own clients, with this schema as the only one that is searched."""
+        return self._in_schema(schema).set(drivername="postgresql").render_as_string(hide_password=False)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -122,6 +124,11 @@ class Database:
     def close(self) -> None:
         """Close every pooled connection."""
         self.engine.dispose()
+
+    def _in_schema(self, schema: str) -> URL:
+        url = self.engine.url
+        options = " ".join([*_listed(url.query.get("options")), f"-csearch_path={schema}"])
+        return url.update_query_dict({"options": options})
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from storage import leases, tables
+from storage.columns import IS_LIVE, IS_UNTOLD, LIVE_TRIAL_STATES
 from storage.errors import Missing
 from storage.records import TrialRecord
 from storage.rows import checked_fields, columns_of, execute, select_records, values_of
@@ -88,7 +89,8 @@ def next_number(conn: Connection, study_id: str) -> int:
 
 def live(conn: Connection, study_id: str) -> list[TrialRecord]:
     """Return the trials that have not ended: at most one per host while all is well."""
-    return list_trials(conn, study_id, states=tables.LIVE_TRIAL_STATES)
+    query = sa.select(*columns_of(T, TrialRecord)).where(T.c.study_id == study_id, IS_LIVE).order_by(T.c.number)
+    return select_records(conn, TrialRecord, query)
 
 
 def untold(conn: Connection, study_id: str) -> list[TrialRecord]:
@@ -97,9 +99,8 @@ def untold(conn: Connection, study_id: str) -> list[TrialRecord]:
         sa.select(*columns_of(T, TrialRecord))
         .where(
             T.c.study_id == study_id,
-            T.c.optuna_number.is_not(None),
-            T.c.told.is_(False),
-            T.c.state.not_in(tables.LIVE_TRIAL_STATES),
+            IS_UNTOLD,
+            T.c.state.not_in(LIVE_TRIAL_STATES),
         )
         .order_by(T.c.number)
     )

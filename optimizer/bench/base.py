@@ -5,9 +5,12 @@ Decides what is recorded. How load is made is `load.py`, what is derived `measur
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
+
+from optimizer.engines.base import SpeculationSample
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,12 @@ class RequestSample:
     error: str | None
     text: str
     engine_timings: dict[str, Any] = field(default_factory=dict)
+    usage_given: bool = True
+    """The server said how many tokens there were; else `output_tokens` is what the stream showed."""
+    tokens_exact: bool = False
+    """The server said for every chunk how many tokens it carried; else each chunk counts as one."""
+    cached_tokens: int | None = None
+    """Prompt tokens that came from the prefix cache, where the server tells."""
 
     @property
     def ok(self) -> bool:
@@ -125,6 +134,8 @@ class Measurement:
     warnings: tuple[str, ...] = ()
     started_at: str = ""
     bench_s: float = 0.0
+    speculation: SpeculationSample = field(default_factory=SpeculationSample)
+    """What the engine told of drafting over the first level."""
 
 
 class Outcome(StrEnum):
@@ -160,3 +171,23 @@ class OutputCheck:
     tolerance: float
     problems: tuple[str, ...] = ()
     lossy: tuple[str, ...] = ()
+
+
+class MeasuredEngine(Protocol):
+    """What measuring needs to know of an engine: the part of `engines.base.EngineModule` that is used here."""
+
+    @property
+    def name(self) -> str:
+        """Name of the engine; decides the dialect of requests."""
+
+    def metrics_path(self) -> str | None:
+        """Path of the Prometheus endpoint, if any."""
+
+    def speculation_from_counters(self, before: str, after: str) -> SpeculationSample:
+        """Acceptance over a window from two Prometheus texts."""
+
+    def speculation_from_responses(self, timings: Sequence[Mapping[str, Any]]) -> SpeculationSample:
+        """Acceptance over the engine's own per-request fields."""
+
+    def flush_cache_request(self) -> tuple[str, str] | None:
+        """Method and path that empty the prefix cache, or None."""

@@ -16,7 +16,7 @@ _OWN = (
 )
 _LLAMA = tuple(cause for cause in llamacpp.CAUSES if cause.tier >= Tier.CAUSE)
 CATALOGUE = Catalogue(
-    "unknown", (*_OWN, *catalogue.SYSTEM, *catalogue.PYTHON, *_LLAMA), (*sglang.STAGES, *vllm.STAGES, *llamacpp.STAGES)
+    "unknown", (*_OWN, *catalogue.SYSTEM, *catalogue.PYTHON, *_LLAMA), (*vllm.STAGES, *sglang.STAGES, *llamacpp.STAGES)
 )
 
 

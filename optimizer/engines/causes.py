@@ -20,13 +20,15 @@ class Tier(IntEnum):
 
     SYMPTOM = 1
     """Something failed, not why: wrappers, the death of a process, signals sent by the server to itself."""
-    VICTIM = 2
+    FALLBACK = 2
+    """Some exception, known by its type alone."""
+    VICTIM = 3
     """This process only noticed that another one had ended."""
-    GENERAL = 3
-    """An exception, classified by its kind."""
-    CAUSE = 4
+    GENERAL = 4
+    """A text that usually has one cause."""
+    CAUSE = 5
     """A cause that the text names."""
-    DECISIVE = 5
+    DECISIVE = 6
     """A cause so exact that it explains weaker causes around it."""
 
 

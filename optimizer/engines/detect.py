@@ -27,8 +27,7 @@ _SIGNS: dict[str, tuple[tuple[int, re.Pattern[str]], ...]] = {
             (4, r"Avg prompt throughput|SpecDecoding metrics|Speculative metrics"),
             (
                 3,
-                r"\(APIServer pid=|\(Worker(?:_\w+)? pid=|VllmWorker|SpeculativeConfig|GPU KV cache (?:size|"
-                r"usage)|max_model_len",
+                r"\(APIServer pid=|\(Worker(?:_\w+)? pid=|VllmWorker|SpeculativeConfig|GPU KV cache |max_model_len",
             ),
             (2, r"max seq len|(?:INFO|ERROR|WARNING) \d\d-\d\d \d\d:\d\d:\d\d "),
         )
@@ -41,8 +40,7 @@ _SIGNS: dict[str, tuple[tuple[int, re.Pattern[str]], ...]] = {
             (4, r"slot +\w+: id|srv +\w+: |print_timing|draft acceptance|eval time ="),
             (
                 3,
-                r"couldn't bind HTTP server socket|error while handling argument|^error: invalid argument: -|"
-                r"n_ctx|n_gpu_layers|load_tensors",
+                r"bind HTTP server|error while handling argument|^error: invalid argument: -|n_ctx|load_tensors",
             ),
             (2, r"^main: |^\d+\.\d\d\.\d{3}\.\d{3} [IWED] |n_drafted\s*=|n_accept\s*="),
         )

@@ -19,13 +19,16 @@ TAIL_CHARS = 9_000_000
 """Of a longer log the middle is left out: causes of a start are in front, those of a death at the end."""
 MAX_CHECKED = 6_000
 """Suspicious lines that are read closely, half of them from the front and half from the end."""
-NEAR_BEFORE, NEAR_AFTER = 60, 12
+NEAR_BEFORE = 60
+UNLESS_AFTER = 2
+"""What would exclude a cause stands before it or on the next lines; later lines are consequences."""
+TIME_LOOK_BACK = 100
 
 _ALWAYS_BORING = re.compile(
     r"server_args=|serverargs\(|non-default args|namespace\(|with config: |vllmconfig\(|modelconfig\(|nccl info |"
-    r"^\s*\[?-{1,2}\w[\w-]*(?:[ =][^ ]+)*\]?$|^usage:|^\s+\[-|common_param:|system_info|system info:|"
-    r"environment variable"
+    r"^\s*\[?-{1,2}\w[\w-]*(?:[ =][^ ]+)*\]?$|^usage: [a-z]|^\s+\[-|common_param:|system_info|system info:"
 )
+_USAGE = re.compile(r"usage: [a-z].{0,60}\[")
 _ACCESS = re.compile(r'"(?:get|post|put|head|options|delete) [^"]{0,300}" \d{3}|log_server_r: request:|done request: ')
 _BORING = re.compile(
     r"decode batch|prefill batch|avg prompt throughput|slot +(?:launch|update|release|get_avail|print_t)|"
@@ -34,12 +37,20 @@ _BORING = re.compile(
 )
 _TROUBLE = re.compile(r"error|exception|fail|killed|out of memory|abort|fault|fatal|traceback|no space|denied|dumped")
 _LOW_LEVEL = re.compile(
+    r"^\[[wi]\d* |\]:?\[[wi]\d* |^[wi]\d{4} \d\d:|ignor(?:e|ed|ing)\b|falling back|fallback to|fall back to|"
+    r"disabled because|is disabled|cannot use fa version|skipping|will not be used|sub-?optimal|can be safely|"
     r"(?:^|[\s\]|(])(?:info|warning|warn|debug)(?:[\s:\]]|$)|^\d+\.\d\d\.\d{3}\.\d{3} [iwd] |userwarning|"
     r"futurewarning|deprecationwarning|runtimewarning"
 )
 _ALIVE = re.compile(
     r"decode batch|prefill batch|avg prompt throughput|print_timing|\"post [^\"]{0,200}\" 200|eval time ="
 )
+_STOPPED = re.compile(
+    r"sigterm received|shutdown triggered|gracefully exiting|received (?:signal 15|sigterm)|info: +shutting down|"
+    r"cleaning up before exit|received interrupt|keyboardinterrupt"
+)
+_EXCEPTION = re.compile(r"\s*[a-z_][\w.]{0,80}(?:error|exception): ")
+_TIME = re.compile(r"(?:\d{4}-)?(\d\d-\d\d)[ t](\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)")
 _SPEC_ARGS = re.compile(r"speculative_algorithm='?(\w+)|speculative_config=\{?[^n]|speculativeconfig\(method='(\w+)")
 _DIGITS = re.compile(r"\d+|0x[0-9a-f]+")
 
@@ -53,6 +64,8 @@ class Event:
     cause: Cause
     groups: Mapping[str, str | None]
     stage: Stage
+    when: str
+    """Date and time by the log itself, sortable within a year; empty where nothing near tells."""
     weak: bool
     """Printed at information or warning level: counts only when something else shows that the server ended."""
 
@@ -64,15 +77,26 @@ class Walk:
     lines: list[LogLine]
     events: list[Event] = field(default_factory=list)
     reached: Stage = Stage.UNKNOWN
+    stopped_at: int | None = None
+    """First line after readiness that shows an orderly stop; what dies later was meant to."""
     stages_at: list[tuple[int, Stage, int | None]] = field(default_factory=list)
     ready_at: list[int] = field(default_factory=list)
     alive_at: list[int] = field(default_factory=list)
+    traceback: bool = False
     settings: str = ""
 
-    def around(self, index: int) -> str:
+    def around(self, index: int, after: int = 12) -> str:
         """Return the lower-cased lines around one, and the settings that are known."""
-        near = self.lines[max(0, index - NEAR_BEFORE) : index + NEAR_AFTER + 1]
+        near = self.lines[max(0, index - NEAR_BEFORE) : index + after + 1]
         return "\n".join(line.text[:400] for line in near).lower() + "\n" + self.settings
+
+    def time_at(self, index: int) -> str:
+        """Return the time of a line, or of the nearest line above that tells one."""
+        for back in range(index, max(-1, index - TIME_LOOK_BACK), -1):
+            found = _TIME.search(self.lines[back].text[:200].lower())
+            if found:
+                return f"{found.group(1)} {found.group(2)}"
+        return ""
 
     def stage_at(self, index: int, rank: int | None) -> Stage:
         """Return the last stage seen before a line, of the same rank where ranks are told."""
@@ -115,9 +139,9 @@ def _mark_stages(catalogue: Catalogue, found: Walk) -> list[int]:
     in_usage = False
     for index, line in enumerate(found.lines):
         lower = line.text.lower()
-        if lower.startswith("usage:"):
+        if _USAGE.match(lower):
             in_usage = True
-        if in_usage and "error" not in lower and (line.text[:1] in " \t[" or lower.startswith("usage:")):
+        if in_usage and "error" not in lower and (line.text[:1] in " \t[" or _USAGE.match(lower)):
             continue
         in_usage = False
         for mark in catalogue.stages:
@@ -127,6 +151,9 @@ def _mark_stages(catalogue: Catalogue, found: Walk) -> list[int]:
                 if mark.stage >= Stage.READY:
                     found.ready_at.append(index)
                 break
+        if found.ready_at and found.stopped_at is None and _STOPPED.search(lower):
+            found.stopped_at = index
+        found.traceback = found.traceback or lower.startswith("traceback (most recent")
         if _ALIVE.search(lower):
             found.alive_at.append(index)
         if _ALWAYS_BORING.search(lower):
@@ -182,22 +209,28 @@ class _Checker:
         if best is None or (index, best[0].label) in self._done:
             return
         self._done.add((index, best[0].label))
-        weak = _LOW_LEVEL.search(text[:160].lower()) is not None and "nccl warn" not in lower
+        weak = _is_weak(text[:160].lower(), lower)
         groups = dict(best[1].groupdict())
-        self._found.events.append(Event(index, line, best[0], groups, stage, weak))
+        self._found.events.append(Event(index, line, best[0], groups, stage, self._found.time_at(index), weak))
 
     def _fits(self, cause: Cause, index: int, stage: Stage) -> bool:
         if cause.stages and stage not in cause.stages:
             return False
         if cause.near is None and cause.unless is None:
             return True
-        around = self._found.around(index)
-        if cause.near is not None and not cause.near.search(around):
+        if cause.near is not None and not cause.near.search(self._found.around(index)):
             return False
-        return cause.unless is None or not cause.unless.search(around)
+        return cause.unless is None or not cause.unless.search(self._found.around(index, after=UNLESS_AFTER))
 
 
-_ORDER = {Tier.DECISIVE: 5, Tier.CAUSE: 4, Tier.VICTIM: 3, Tier.SYMPTOM: 2, Tier.GENERAL: 1}
+def _is_weak(head: str, message: str) -> bool:
+    """Say whether a line was printed as information or a warning, so that it proves nothing alone."""
+    if "nccl warn" in head or _EXCEPTION.match(message):
+        return False
+    return _LOW_LEVEL.search(head) is not None
+
+
+_ORDER = {Tier.DECISIVE: 6, Tier.CAUSE: 5, Tier.VICTIM: 4, Tier.GENERAL: 3, Tier.SYMPTOM: 2, Tier.FALLBACK: 1}
 """Of the causes that one line matches: what names a wrapper is no general exception, whatever its type."""
 
 

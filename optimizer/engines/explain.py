@@ -25,6 +25,7 @@ CONFIDENCE = {
     Tier.CAUSE: 0.85,
     Tier.GENERAL: 0.6,
     Tier.VICTIM: 0.5,
+    Tier.FALLBACK: 0.4,
     Tier.SYMPTOM: 0.35,
 }
 KILLED = frozenset({137, -9, 9})
@@ -64,13 +65,15 @@ def _survived(found: Walk, event: Event, context: FailureContext) -> bool:
     if any(at > event.index for at in found.ready_at):
         return True
     tier = event.cause.tier
+    if found.stopped_at is not None and event.index > found.stopped_at and tier <= Tier.GENERAL:
+        return True
     deaths = [e for e in found.events if e.cause.tier is Tier.SYMPTOM and not e.weak and e.index >= event.index]
     ended = bool(deaths) or context.exit_code not in CLEAN_EXITS or context.signal not in (None, 15, 2)
     if event.weak and not _dead(found, context):
         return True
-    if any(at > event.index + 2 for at in found.alive_at) and not ended:
+    if any(at > event.index for at in found.alive_at) and not ended:
         return True
-    return tier is Tier.GENERAL and found.reached >= Stage.READY and not ended
+    return tier in (Tier.GENERAL, Tier.FALLBACK, Tier.VICTIM) and found.reached >= Stage.READY and not ended
 
 
 def _choose(catalogue: Catalogue, found: Walk, events: list[Event], context: FailureContext) -> Finding | None:
@@ -83,13 +86,24 @@ def _choose(catalogue: Catalogue, found: Walk, events: list[Event], context: Fai
     return _from_context(found, best, context)
 
 
+_ROUNDS = (
+    (Tier.CAUSE, Tier.DECISIVE),
+    (Tier.GENERAL, Tier.FALLBACK),
+    (Tier.VICTIM,),
+    (Tier.SYMPTOM,),
+)
+
+
 def _first_cause(events: list[Event]) -> Event | None:
     """Return the first cause in time, unless a decisive one stands near it."""
-    for tier in (Tier.CAUSE, Tier.GENERAL, Tier.VICTIM, Tier.SYMPTOM):
-        wanted = [e for e in events if (e.cause.tier >= Tier.CAUSE if tier is Tier.CAUSE else e.cause.tier is tier)]
+    for tiers in _ROUNDS:
+        wanted = [e for e in events if e.cause.tier in tiers]
         if not wanted:
             continue
-        first = wanted[0]
+        first = min(wanted, key=lambda e: (e.when, e.index)) if all(e.when for e in wanted) else wanted[0]
+        if first.cause.tier is Tier.FALLBACK:
+            victims = [e for e in events if e.cause.tier is Tier.VICTIM and e.index <= first.index]
+            first = victims[0] if victims else first
         near = [e for e in wanted if e.cause.tier is Tier.DECISIVE and abs(e.index - first.index) <= NEIGHBOURHOOD]
         return near[0] if near else first
     return None
@@ -122,6 +136,8 @@ def _from_context(found: Walk, best: Event | None, context: FailureContext) -> F
         return Finding("invalid_flag", best, 0.5, "the server left with code 2, as for a flag that it refuses")
     if code not in CLEAN_EXITS:
         return Finding("unknown", best, 0.3, f"the server left with code {code} {stage}, and the log does not say why")
+    if found.traceback and not found.ready_at:
+        return Finding("unknown", best, 0.3, f"the server failed {stage}; the log ends before it says why")
     if context.phase == "startup" and found.reached < Stage.READY and code is None:
         return Finding("health_never_ready", best, 0.5, f"the server was not ready in time; last seen {stage}")
     return None

@@ -27,23 +27,23 @@ class Field:
 
 def number(key: str, label: str) -> Field:
     """A decimal number after `label` and a colon."""
-    return Field(key, re.compile(rf"{label}\s*[:=]\s*({NUMBER})", re.IGNORECASE), as_float)
+    return Field(key, re.compile(rf"{label}\s*[:=]\s*({NUMBER})"), as_float)
 
 
 def whole(key: str, label: str) -> Field:
     """A whole number after `label` and a colon."""
-    return Field(key, re.compile(rf"{label}\s*[:=]\s*(\d+(?:,\d{{3}})*)(?![.\d]|,\d)", re.IGNORECASE), as_int)
+    return Field(key, re.compile(rf"{label}\s*[:=]\s*(\d+(?:,\d{{3}})*)(?!\.?\d|,\d)"), as_int)
 
 
 def truth(key: str, label: str) -> Field:
     """`True` or `False` after `label` and a colon."""
-    pattern = re.compile(rf"{label}\s*[:=]\s*(True|False)\b", re.IGNORECASE)
+    pattern = re.compile(rf"{label}\s*[:=]\s*([Tt]rue|[Ff]alse)\b")
     return Field(key, pattern, lambda text: text.lower() == "true")
 
 
 def rate(key: str, label: str) -> Field:
     """A share as 0..1, printed either so or as a percentage."""
-    return Field(key, re.compile(rf"{label}\s*[:=]\s*({NUMBER}\s*%?)", re.IGNORECASE), as_rate)
+    return Field(key, re.compile(rf"{label}\s*[:=]\s*({NUMBER}\s*%?)"), as_rate)
 
 
 def as_rate(text: str) -> float | None:

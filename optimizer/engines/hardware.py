@@ -77,3 +77,15 @@ def capability(hardware: Hardware) -> tuple[int, int] | None:
     """Return the compute capability, None when the model is not known."""
     model = find_gpu(hardware.gpu_name)
     return model.capability if model else None
+
+
+def memory_mib(hardware: Hardware) -> int | None:
+    """Return the memory of one GPU in MiB as the driver reports it, None when it is not known."""
+    if hardware.gpu_memory_gib > 0:
+        model = find_gpu(hardware.gpu_name)
+        exact = model.memory_mib if model else None
+        if exact is not None and abs(exact / 1024 - hardware.gpu_memory_gib) < 0.01:
+            return exact
+        return round(hardware.gpu_memory_gib * 1024)
+    model = find_gpu(hardware.gpu_name)
+    return model.memory_mib if model else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_LINE = 20_000
 """Characters kept of one line: longer ones are dumps of arguments or tensors, and regular expressions stay fast."""
@@ -18,16 +19,18 @@ _BARE_COLOUR = re.compile(r"(?<![\w\]])\[(?:0|1|[34]\d|9[0-7])(?:;\d{1,3}){0,4}m
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\ufeff]")
 _BREAKS = re.compile(r"\r\n|\n|\r|\x85|\u2028")
 
-_PREFIXES = (
-    re.compile(r"[\w.-]{1,60}\s{0,12}\|\s(?=\S)"),  # docker compose: `vllm-openai_1  | `
-    re.compile(
-        r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\s+)(?:(?:stdout|stderr) [FP] )?"
-    ),  # CRI
-    re.compile(r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\]\s+"),  # CI systems
-    re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,60} [\w.@/-]{1,60}(?:\[\d+\])?:\s"),  # journald, syslog
-    re.compile(r"\((?:\w{1,60} )?(?:pid|ip)=[\w., =.-]{1,60}\)\s?"),  # ray actors and vLLM processes
-    re.compile(r"\[(?:default\d+|rank\d+|\d{1,3}|node-?\d+|worker-?\d+)\]:(?=\D|$)\s?"),  # torchrun, rank prefixes
-    re.compile(r"(?:pod/)?[\w.-]{1,80}/[\w.-]{1,60}:\s"),  # kubectl logs --prefix
+_PREFIX = re.compile(
+    "|".join(
+        (
+            r"(?=[\w.-]{0,60}[A-Za-z])[\w.-]{1,60}\s{0,12}\|\s(?=\S)",  # docker compose: `vllm-openai_1  | `
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\s+(?:(?:stdout|stderr) [FP] )?",  # CRI
+            r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\]\s+",  # CI systems
+            r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,60} [\w.@/-]{1,60}(?:\[\d+\])?:\s",  # journald, syslog
+            r"\((?:\w{1,60} )?(?:pid|ip)=[\w., =.-]{1,60}\)\s?",  # ray actors and vLLM processes
+            r"\[(?:default\d+|rank\d+|\d{1,3}|node-?\d+|worker-?\d+)\]:(?=\D|$)\s?",  # torchrun, ranks
+            r"(?:pod/)?[\w.-]{1,80}/[\w.-]{1,60}:\s",  # kubectl logs --prefix
+        )
+    )
 )
 _DOCKER_JSON = re.compile(r'\{"log":"((?:[^"\\]|\\.){0,20000})"')
 _RANK = re.compile(r"\[rank(\d+)\]|\bTP(\d+)\b|Worker_TP(\d+)|\bRank (\d+)\b|gpu_id=(\d+)")
@@ -39,20 +42,25 @@ _STARTS = re.compile(
     r"During handling|The above exception|\[TP\d|\[DP\d|\[rank|\[gpu_id|slot |srv |llama_|ggml_|main: |load_|"
     r"print_info|"
     r"Possible solutions|\d+\. |- |\* |Decode batch|Prefill batch|Engine \d|SpecDecoding|Speculative metrics|frame #|"
-    r"usage:|\s*\^+\s*$|Killed\b|Segmentation|Aborted|GPU\s+PID|USER\s|n_(?:draft|predict|drafted|accept) *=|"
+    r"usage: [a-z].{0,60}\[|\s*\^+\s*$|Killed\b|Segmentation|Aborted|GPU\s+PID|USER\s|n_(?:draft|"
+    r"predict|drafted|accept) *=|"
     r"t_\w+ *=|"
     r"\s*(?:prompt eval|eval|total|load|sample) time|draft accept|accept +="
 )
 
 
-@dataclass(frozen=True)
-class LogLine:
+class LogLine(NamedTuple):
     """One line as somebody would read it: `text` is clean, `raw` is what to quote, `number` counts from 1."""
 
     number: int
     text: str
     raw: str
-    rank: int | None = None
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that printed the line, where the line tells."""
+        found = _RANK.search(self.raw[:200])
+        return int(next(group for group in found.groups() if group)[:6]) if found else None
 
 
 def decode(data: bytes) -> str:
@@ -73,13 +81,10 @@ def strip_colours(text: str) -> str:
 def strip_prefixes(line: str) -> str:
     """Remove what containers, orchestrators and actors put before a line, in any order, at most four of them."""
     for _ in range(4):
-        for pattern in _PREFIXES:
-            found = pattern.match(line)
-            if found and found.end() > 0:
-                line = line[found.end() :]
-                break
-        else:
-            return line
+        found = _PREFIX.match(line)
+        if found is None or not found.end():
+            break
+        line = line[found.end() :]
     return line
 
 
@@ -101,15 +106,15 @@ def _append(lines: list[LogLine], piece: str, number: int) -> None:
     piece = piece[:MAX_LINE].rstrip()
     if not piece:
         return
-    piece = _CONTROL.sub("", piece)
+    if not piece.isprintable():
+        piece = _CONTROL.sub("", piece)
     if piece.startswith('{"log":"'):
         inner = _DOCKER_JSON.match(piece)
         piece = _unescape(inner.group(1)) if inner else piece
     text = strip_prefixes(piece)
     if not text.strip():
         return
-    rank = _RANK.search(piece[:200])
-    lines.append(LogLine(number, text, piece, int(next(g for g in rank.groups() if g)[:6]) if rank else None))
+    lines.append(LogLine(number, text, piece))
 
 
 def _unescape(text: str) -> str:
@@ -158,9 +163,10 @@ MAX_WRAPS = 12
 MIN_WIDTH = 36
 """A terminal narrower than this is not assumed: a shorter line ended by itself."""
 _ENDS_COMPLETE = re.compile(
-    r"(?:queue-req:\s*\d+|\(token/s\):\s*[\d.]+|\d%|per second\)|generated\)|mean len = *[\d.]+|t/s)[,\s]*$"
+    r"(?:queue-req:\s*\d+[,\s]*|\(token/s\):\s*\d+[.,]\d\d|\d%|per second\)|generated\)|"
+    r"mean len = *\d+[.,]\d\d|t/s)\s*$"
 )
-_DIGITS_ONLY = re.compile(r"\d{1,6},?\s*$")
+_MORE = re.compile(r"\s*\d{0,6}\s*(?:,|#|$)")
 
 
 def logical_lines(lines: list[LogLine]) -> Iterator[Logical]:
@@ -186,4 +192,4 @@ def logical_lines(lines: list[LogLine]) -> Iterator[Logical]:
 def _continues(last: LogLine, text: str, following: LogLine) -> bool:
     if len(last.raw) < MIN_WIDTH or starts_record(following.text) or following.number - last.number > 1:
         return False
-    return not _ENDS_COMPLETE.search(text[-60:]) or _DIGITS_ONLY.match(following.text) is not None
+    return not _ENDS_COMPLETE.search(text[-60:]) or _MORE.match(following.text) is not None

@@ -6,6 +6,7 @@ the forcing are each engine's own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ class Resolution:
     """A request being resolved: `values` by canonical name (switches as True/False), `given` what was asked for."""
 
     flags: FlagSet
+    asked_version: str | None = None
     values: dict[str, FlagValue] = field(default_factory=dict)
     given: dict[str, FlagValue] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
@@ -53,6 +55,7 @@ class Resolution:
     def force(self, name: str, value: FlagValue | None, why: str) -> None:
         """Replace the value as the engine does (None: remove it); recorded when something else was asked for."""
         if name in self.given and self.values.get(name) != value:
+            self.adjustments = [a for a in self.adjustments if a.flag != name]
             self.adjustments.append(Adjustment(name, self.given[name], value, why))
         if value is None:
             self.values.pop(name, None)
@@ -72,6 +75,7 @@ class Resolution:
 
     def finish(self) -> Effective:
         """Return the outcome with its canonical configuration."""
+        self.adjustments = [a for a in self.adjustments if a.becomes != a.asked]
         verdict = Verdict.ACCEPTED
         if self.reasons or self.unknown:
             verdict = Verdict.REJECTED
@@ -110,7 +114,7 @@ def canonical(state: Resolution) -> dict[str, FlagValue]:
 def start(config: Config, table: FlagTable, version: str | None) -> Resolution:
     """Read a request: spellings to canonical names, values to their types; unknown names and bad values noted."""
     flags, env = split_env(config)
-    state = Resolution(table.at(version))
+    state = Resolution(table.at(version), version)
     for variable, text in env.items():
         flag = state.flags.by_env.get(variable)
         if flag is None:
@@ -132,6 +136,9 @@ def start(config: Config, table: FlagTable, version: str | None) -> Resolution:
 
 def _unknown(state: Resolution, table: FlagTable, name: str, version: str | None) -> None:
     state.unknown.append(name)
+    if len(begun := state.flags.begun(name)) > 1:
+        state.reject(f"{name}: ambiguous, it begins {', '.join(begun[:4])}; write the whole name")
+        return
     near = state.flags.suggest(name)
     gone = table.gone(name.lstrip("-"), version)
     hint = f"; {gone}" if gone else (f"; did you mean {near}?" if near else "")
@@ -167,9 +174,14 @@ def read_value(flag: Flag, value: FlagValue, *, negated: bool = False) -> FlagVa
         value = _on_off(flag, value)
     if flag.kind == "int":
         return _bounded(flag, _whole(value))
+    if flag.kind == "size":
+        return _size(value)
     if flag.kind == "float":
         return _bounded(flag, _real(value))
-    text = str(value).strip() if flag.kind == "list" else str(value)
+    text = " ".join(str(value).split()) if flag.kind == "list" else str(value)
+    if flag.kind == "list" and flag.item in {"int", "float"}:
+        for word in text.split():
+            _whole(word) if flag.item == "int" else _real(word)
     if flag.kind == "choice" and text not in flag.choices:
         raise ValueError(f"{text!r} is not one of {', '.join(flag.choices)}")
     return text
@@ -190,6 +202,18 @@ def _whole(value: FlagValue) -> int:
         return int(str(value).strip())
     except ValueError:
         raise ValueError(f"{value!r} is not a whole number") from None
+
+
+SIZE = re.compile(r"^(\d+(?:\.\d+)?)([kKmMgG])$")
+SIZE_FACTORS = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
+"""Small letters count in thousands, capitals in powers of two."""
+
+
+def _size(value: FlagValue) -> FlagValue:
+    text = str(value).strip()
+    if match := SIZE.match(text):
+        return int(float(match.group(1)) * SIZE_FACTORS[match.group(2)])
+    return text if text == "auto" else _whole(value)
 
 
 def _real(value: FlagValue) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from optimizer.clock import Deadline
 from optimizer.errors import NeedsAttention
+from optimizer.remote import scripts
 from optimizer.remote.base import Gpu, HostLink
 
 QUERY = "index,uuid,name,memory.total,memory.used,utilization.gpu,power.draw,clocks.sm,temperature.gpu"
@@ -26,7 +27,8 @@ exit 0
 
 def snapshot(link: HostLink, deadline: Deadline | None = None) -> list[Gpu]:
     """List the GPUs with their compute processes; empty where there is no `nvidia-smi` or no driver."""
-    done = link.sh(SCRIPT, deadline=deadline or Deadline.after(30))
+    limit = deadline or Deadline.after(30)
+    done = scripts.persist(link, lambda: link.sh(SCRIPT, deadline=limit), limit)
     gpus, _, apps = done.text.partition("--\n")
     by_uuid: dict[str, list[tuple[int, int]]] = {}
     for line in apps.splitlines():

@@ -7,6 +7,7 @@ when it may be touched. Stopping is done by `process.py`; the guard starts it wh
 from __future__ import annotations
 
 import http.client
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from optimizer.spec import ENV_NAME, HomeEntry
 
 POLL_S = 0.2
 PROBE_TIMEOUT_S = 5.0
+DECISIVE = re.compile(r"error|exception|failed|no such|not found|denied", re.IGNORECASE)
 OUR_VARIABLES = {"RATCHET_RUN_ID", *MARKS}
 SHELL_VARIABLES = {"_", "OLDPWD", "PWD", "SHLVL"}
 """Set by whatever shell starts a program: not part of a server's configuration."""
@@ -267,11 +269,13 @@ def prove(
 
 
 def _not_back(link: HostLink, server: RunningServer | None, why: str) -> NeedsAttention:
-    tail = process.read_log(link, server, offset=-600).decode("utf-8", "replace") if server else ""
-    last = " | ".join(line.strip() for line in tail.splitlines()[-3:] if line.strip())
+    tail = process.read_log(link, server, offset=-4000).decode("utf-8", "replace") if server else ""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    decisive = [line for line in lines if DECISIVE.search(line)] or lines
+    last = " | ".join(decisive[-3:])
     return NeedsAttention(
         link.name,
-        f"{link.name}: the original server is not back: {why}{'; its log ends: ' + last if last else ''}",
+        f"{link.name}: the original server is not back: {why}{'; its log says: ' + last if last else ''}",
         remedy=f"look at its log on the host, then run `ratchet host restore {link.name}`",
     )
 

@@ -30,7 +30,7 @@ if [ "$2" != run ]; then
     echo "$$ ${{20}}" >"$DIR/leader"
     trap : TERM HUP INT QUIT
     exec 3>&2 2>/dev/null
-    /bin/sh "$0" "$DIR" run 2>&3 3>&-
+    (exec /bin/sh "$0" "$DIR" run 2>&3 3>&-)
     r_status=$?
     echo "$r_status" >"$DIR/exit.new" && mv "$DIR/exit.new" "$DIR/exit"
     exit

@@ -7,6 +7,7 @@ Decides how a command is run over a channel and when a connection counts as lost
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Sequence
 
@@ -20,11 +21,15 @@ from optimizer.remote.shell import RemoteShell
 from optimizer.remote.target import Target
 from optimizer.remote.tunnel import SshTunnel
 
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it logs as errors is raised here with a remedy
+
 IDLE_SHELLS = 3
 """Remote shells kept for the next command; more are opened while several threads talk at once."""
+MOST_SHELLS = 8
+"""sshd allows 10 sessions on a connection (MaxSessions); further commands wait for a free one."""
 CHANNEL_TRIES = 20
 CHANNEL_PAUSE_S = 0.25
-"""sshd allows 10 sessions on a connection (MaxSessions): a refused channel is asked for again for a while."""
+"""A refused channel is asked for again for a while: others may hold the host's sessions."""
 
 
 class SshLink:
@@ -42,6 +47,8 @@ class SshLink:
         self._chain: list[paramiko.Transport] = []
         self._idle: list[RemoteShell] = []
         self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self._free = threading.BoundedSemaphore(MOST_SHELLS)
         self._tunnels: set[SshTunnel] = set()
         self.commands = 0
         """How many commands were run (for the benchmark)."""
@@ -120,6 +127,14 @@ class SshLink:
 
     def _talk(self, conversation: wire.Conversation, deadline: Deadline) -> Completed:
         self.commands += 1
+        if not self._free.acquire(timeout=deadline.left_s):
+            raise CommandTimeout(self._name, f"{self._name}: too many commands at once", remedy="try again")
+        try:
+            return self._talk_alone(conversation, deadline)
+        finally:
+            self._free.release()
+
+    def _talk_alone(self, conversation: wire.Conversation, deadline: Deadline) -> Completed:
         shell = self._idle_shell() or self._new_shell(deadline)
         try:
             shell.talk(conversation, deadline)
@@ -129,8 +144,8 @@ class SshLink:
                 raise self._broken(shell, conversation, error) from error
         if not conversation.finished():
             shell.close()
-            if not conversation.started():
-                self._drop(shell.transport)  # not even the first line came: the peer is frozen, not the command slow
+            if not conversation.started() and shell.proven:
+                self._drop(shell.transport)  # a shell that answered before stays silent: the peer is gone, not slow
             raise CommandTimeout(
                 self._name,
                 f"{self._name}: a command did not end in time",
@@ -161,23 +176,37 @@ class SshLink:
 
     def _session(self, transport: paramiko.Transport, deadline: Deadline) -> paramiko.Channel:
         pause = threading.Event()
+        last: BaseException | None = None
         for _ in range(CHANNEL_TRIES):
             try:
-                return transport.open_session(timeout=max(0.1, deadline.left_s))
+                return self._open(transport, deadline, "session")
             except paramiko.ChannelException as error:
+                last = error
                 if deadline.left_s < CHANNEL_PAUSE_S:
-                    raise self._channel_limit(error) from error
+                    break
                 pause.wait(CHANNEL_PAUSE_S)
             except (paramiko.SSHException, EOFError, OSError) as error:
-                if transport.is_active():
-                    self._drop(transport)
-                    raise CommandTimeout(
-                        self._name,
-                        f"{self._name}: the host does not open a channel in time",
-                        remedy="the host may be overloaded; it is tried again over a fresh connection",
-                    ) from error
-                raise self._lost(error) from error
-        raise self._channel_limit(None)
+                if not transport.is_active():
+                    raise self._lost(error) from error
+                self._drop(transport)
+                raise CommandTimeout(
+                    self._name,
+                    f"{self._name}: the host does not open a channel in time",
+                    remedy="the host may be overloaded; it is tried again over a fresh connection",
+                ) from error
+        raise self._channel_limit(last) from last
+
+    def _open(
+        self,
+        transport: paramiko.Transport,
+        deadline: Deadline,
+        kind: str,
+        destination: tuple[str, int] | None = None,
+        origin: tuple[str, int] | None = None,
+    ) -> paramiko.Channel:
+        """Open a channel; one at a time, as paramiko keeps the reason of a refusal in one place for all threads."""
+        with self._opening:
+            return transport.open_channel(kind, destination, origin, timeout=max(0.1, deadline.left_s))
 
     def _channel_limit(self, error: BaseException | None) -> Unreachable:
         return Unreachable(
@@ -210,4 +239,4 @@ class SshLink:
     def _open_direct(self, destination: tuple[str, int], origin: tuple[str, int]) -> paramiko.Channel:
         deadline = Deadline.after(self._connect_timeout_s)
         transport = self._transport(deadline)
-        return transport.open_channel("direct-tcpip", destination, origin, timeout=max(0.1, deadline.left_s))
+        return self._open(transport, deadline, "direct-tcpip", destination, origin)

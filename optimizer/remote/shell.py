@@ -32,6 +32,8 @@ class RemoteShell:
         self._channel = channel
         self._poller = select.poll()
         self._broken = False
+        self.proven = False
+        """A script ran here before: login files no longer explain a silence."""
         with self._bounded(deadline):
             try:
                 channel.exec_command(wire.REMOTE_COMMAND)
@@ -70,7 +72,9 @@ class RemoteShell:
             raise EOFError("the remote shell did not start")
         with self._bounded(deadline):
             self._exchange(memoryview(conversation.line()), conversation, deadline)
-        if not conversation.finished():
+        if conversation.finished():
+            self.proven = True
+        else:
             self._broken = True
 
     @contextlib.contextmanager

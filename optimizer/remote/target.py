@@ -149,8 +149,12 @@ def _split_jumps(text: str | None) -> list[str]:
 
 
 def _known_hosts(options: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    names = " ".join(options.get("userknownhostsfile", ("~/.ssh/known_hosts ~/.ssh/known_hosts2",))).split()
-    names += " ".join(options.get("globalknownhostsfile", ("/etc/ssh/ssh_known_hosts",))).split()
+    """Return the known_hosts files; `ssh -G` prints several on one line, without quotes around spaces."""
+    lines = [
+        *options.get("userknownhostsfile", ("~/.ssh/known_hosts ~/.ssh/known_hosts2",)),
+        *options.get("globalknownhostsfile", ("/etc/ssh/ssh_known_hosts",)),
+    ]
+    names = [name for line in lines for name in dict.fromkeys([line.strip('"'), *line.split()])]
     return tuple(_expand(name) for name in names if name.lower() != "none")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.engines.base import Config, Effective, FlagValue, Verdict, canonical_key
-from optimizer.search.grammar import compile_expression
+from optimizer.search.grammar import Expression, compile_expression
 from optimizer.search.parameters import rungs
 from optimizer.search.space import Parameter, Space
 
@@ -23,6 +23,8 @@ MAX_RAW = 20_000
 MAX_TRIES = 60
 """Uniform draws before a draw is repaired instead (a rule that one draw in 60 satisfies is tight)."""
 MAX_REPAIRS = 200
+SNAP_DIGITS = 9
+"""0.7000000000000001 and 0.7 are one value: sums of steps must not look like new servers."""
 ESTIMATE_DRAWS = 2_000
 OUTSIDE = "it is outside the given pool"
 
@@ -79,7 +81,9 @@ class CanonicalSpace:
         self._effective = effective or identity
         self._fixed = dict(fixed or {})
         vocabulary = {*self.names, *self._fixed}
+        self._snap = {p.name: _rounded_values(p) for p in space.parameters if p.kind == "float" and p.ladder}
         self._conditions = [(compile_expression(c.when, vocabulary), c) for c in space.conditions]
+        self._switches = frozenset(n for when, _ in self._conditions for n in when.names)
         self._rules = [compile_expression(r, vocabulary) for r in space.rules]
         self._memo: dict[tuple[FlagValue | None, ...], Check] = {}
         self._pool: list[Candidate] | None = None
@@ -89,12 +93,17 @@ class CanonicalSpace:
             self._pool_keys = frozenset(c.key for c in self._pool)
             self._memo.clear()
         self._listed: list[Candidate] | None = None
+        self._drawn: dict[tuple[int, int], list[Candidate]] = {}
 
     # -- one configuration ---------------------------------------------------------------------------------------
 
     def normalise(self, params: Mapping[str, FlagValue | None]) -> dict[str, FlagValue]:
         """Return the request with what its conditions make absent left out, and `False` and None as absence."""
         config = {n: v for n in self.names if (v := params.get(n)) is not None and v is not False}
+        for name, rounded in self._snap.items():
+            value = config.get(name)
+            if isinstance(value, float):
+                config[name] = rounded.get(round(value, SNAP_DIGITS), value)
         for _ in range(len(self._conditions) + 1):
             view = {**self._fixed, **config}
             gone = {n for when, c in self._conditions for n in c.then_absent if n in config and when.holds(view)}
@@ -157,23 +166,37 @@ class CanonicalSpace:
             return listed[int(rng.integers(len(listed)))] if listed else None
         params: dict[str, FlagValue | None] = {}
         for _ in range(MAX_TRIES):
-            params = {n: v[int(rng.integers(len(v)))] for n, v in self.values.items()}
+            places = rng.random(len(self.names))
+            params = {n: v[int(u * len(v))] for u, (n, v) in zip(places, self.values.items(), strict=True)}
             if (candidate := self.check(params).candidate) is not None:
                 return candidate
         return self._repaired(params, rng)
 
+    def draws(self, seed: int, count: int) -> list[Candidate]:
+        """Return the draws that a seed always gives, remembered."""
+        found = self._drawn.get((seed, count))
+        if found is None:
+            rng = np.random.default_rng([seed, 0])
+            found = self._drawn[seed, count] = _unique(self.sample(rng) for _ in range(count))
+        return found
+
     def _repaired(self, params: dict[str, FlagValue | None], rng: np.random.Generator) -> Candidate | None:
-        """Redraw parameters of one broken rule at a time until the request is valid."""
+        """Mend one broken rule at a time: of a parameter in it, take a value that leaves the fewest rules broken."""
         for _ in range(MAX_REPAIRS):
-            config = self.normalise(params)
-            view = {**self._fixed, **config}
-            broken = [r for r in self._rules if r.violated(view)]
+            broken = self._broken(params)
             involved = sorted(broken[int(rng.integers(len(broken)))].names & set(self.names)) if broken else []
             name = (involved or list(self.names))[int(rng.integers(len(involved or self.names)))]
-            params[name] = self.values[name][int(rng.integers(len(self.values[name])))]
+            values = self.values[name]
+            left = np.array([len(self._broken({**params, name: v})) for v in values])
+            best = np.flatnonzero(left == left.min())
+            params = {**params, name: values[int(best[int(rng.integers(len(best)))])]}
             if (candidate := self.check(params).candidate) is not None:
                 return candidate
         return None
+
+    def _broken(self, params: Mapping[str, FlagValue | None]) -> list[Expression]:
+        view = {**self._fixed, **self.normalise(params)}
+        return [r for r in self._rules if r.violated(view)]
 
     def neighbours(self, config: Mapping[str, FlagValue | None]) -> list[Candidate]:
         """Return the servers that differ in one parameter, each once, without the given one.
@@ -192,14 +215,18 @@ class CanonicalSpace:
                 if value == base.get(name) and (value is not True or base.get(name) is True):
                     continue
                 step: dict[str, FlagValue | None] = {**base, name: value}
-                freed = [n for n in self.names if n != name and n not in step and len(self.values[n]) > 0]
-                freed = [n for n in freed if None not in self.values[n] and self._applies(n, step)]
+                freed = self._freed(step, name) if name in self._switches else []
                 if freed:
                     yield from self._filled(step, freed)
                 elif self.check(step).candidate is not None:
                     yield step
                 else:
                     yield from self._mended(step, name)
+
+    def _freed(self, step: Mapping[str, FlagValue | None], changed: str) -> list[str]:
+        """Parameters that were absent and apply after this change."""
+        absent = [n for n in self.names if n != changed and n not in step and None not in self.values[n]]
+        return [n for n in absent if self._applies(n, step)]
 
     def _applies(self, name: str, step: Mapping[str, FlagValue | None]) -> bool:
         """Say whether a parameter that is absent now would be kept if it were given."""
@@ -259,6 +286,10 @@ def cost_sentence(size: SizeEstimate, starts: int, start_s: float) -> str:
     servers = size.servers if size.exact else _rounded(size.servers)
     starts = min(starts, size.servers) if size.exact else starts
     return f"this space has {about}{servers:,} servers; {starts} starts are about {_duration(starts * start_s)} here"
+
+
+def _rounded_values(parameter: Parameter) -> dict[float, FlagValue]:
+    return {round(v, SNAP_DIGITS): v for v in parameter.ladder if isinstance(v, float)}
 
 
 def _rounded(count: int) -> int:

@@ -21,17 +21,24 @@ Features = tuple[FlagValue | None, ...]
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of configurations: `position` in 0..1 for ordered values (else NaN), `category` for others (else -1)."""
+    """Rows of configurations: a place in 0..1 for ordered values, a negative number of its own for each category."""
 
-    position: Floats
-    category: NDArray[np.int64]
+    codes: Floats
 
     def __len__(self) -> int:
-        return int(self.position.shape[0])
+        return int(self.codes.shape[0])
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> Encoded:
         """Return some rows."""
-        return Encoded(self.position[rows], self.category[rows])
+        return Encoded(self.codes[rows])
+
+    def joined(self, other: Encoded) -> Encoded:
+        """Return these rows followed by others."""
+        return Encoded(np.concatenate([self.codes, other.codes]))
+
+    def with_axis(self, place: float) -> Encoded:
+        """Return the rows with one more ordered parameter, at one place for all (a concurrency level)."""
+        return Encoded(np.column_stack([self.codes, np.full(len(self), place)]))
 
 
 class Encoder:
@@ -40,29 +47,55 @@ class Encoder:
     def __init__(self, space: CanonicalSpace) -> None:
         self.dimensions = len(space.names)
         self._axes = [_axis(space, name) for name in space.names]
-        self._categories: list[dict[str, int]] = [{} for _ in space.names]
+        self._codes: list[dict[FlagValue | None, float]] = [{} for _ in space.names]
+        self._categories = [0] * self.dimensions
 
     def encode(self, rows: Sequence[Features]) -> Encoded:
         """Encode rows of features."""
-        position = np.full((len(rows), self.dimensions), np.nan)
-        category = np.full((len(rows), self.dimensions), -1, dtype=np.int64)
-        for j, axis in enumerate(self._axes):
-            known = self._categories[j]
-            for i, row in enumerate(rows):
-                value = row[j]
-                if axis is not None and _is_number(value) and value not in axis[2]:
-                    position[i, j] = np.interp(float(value), axis[0], axis[1])  # type: ignore[arg-type]
-                else:
-                    category[i, j] = known.setdefault(repr(value), len(known))
-        return Encoded(position, category)
+        codes = np.empty((len(rows), self.dimensions))
+        for j, known in enumerate(self._codes):
+            column = [row[j] for row in rows]
+            for value in column:
+                if value not in known:
+                    known[value] = self._code(j, value)
+            codes[:, j] = [known[value] for value in column]
+        return Encoded(codes)
+
+    def _code(self, j: int, value: FlagValue | None) -> float:
+        axis = self._axes[j]
+        if axis is not None and _is_number(value) and value not in axis[2]:
+            return float(np.interp(float(value), axis[0], axis[1]))  # type: ignore[arg-type]
+        self._categories[j] += 1
+        return -float(self._categories[j])
 
 
 def distances(a: Encoded, b: Encoded) -> Floats:
     """Return distances per parameter, shape (parameters, rows of a, rows of b), each in 0..1."""
-    pa, pb = a.position.T[:, :, None], b.position.T[:, None, :]
-    ca, cb = a.category.T[:, :, None], b.category.T[:, None, :]
-    apart = np.abs(pa - pb)
-    return np.where(np.isnan(apart), (ca != cb).astype(float), apart)
+    return _apart(a.codes.T[:, :, None], b.codes.T[:, None, :])
+
+
+def paired_distances(a: Encoded, b: Encoded) -> Floats:
+    """Return distances between rows of the same number, shape (parameters, rows)."""
+    return _apart(a.codes.T, b.codes.T)
+
+
+def _apart(a: Floats, b: Floats) -> Floats:
+    return np.where((a >= 0) & (b >= 0), np.abs(a - b), (a != b).astype(float))
+
+
+def one_hot(a: Encoded, b: Encoded) -> tuple[Floats, Floats, list[Floats]]:
+    """Return which value each row has, for two sets of rows, and the distances between the values of each parameter.
+
+    Sums of per-parameter functions of the distance are then two small matrix products instead of a loop over pairs.
+    """
+    left, right, tables = [], [], []
+    for j in range(a.codes.shape[1]):
+        values, index = np.unique(np.concatenate([a.codes[:, j], b.codes[:, j]]), return_inverse=True)
+        hot = np.eye(len(values))[index]
+        left.append(hot[: len(a)])
+        right.append(hot[len(a) :])
+        tables.append(_apart(values[:, None], values[None, :]))
+    return np.hstack(left), np.hstack(right), tables
 
 
 def _axis(space: CanonicalSpace, name: str) -> tuple[list[float], list[float], tuple[FlagValue, ...]] | None:

@@ -19,6 +19,7 @@ CONTRADICTION = 0.02
 """Weight left to a cause that one success contradicts: some failures are luck."""
 SUPPORT = 4.0
 """Factor for each further failure with the same label that a cause explains (one start in four fails by itself)."""
+MAX_SUPPORT = 6.0
 SINGLE = 0.5
 """Prior weight of one setting on its own against one pair: settings that always fail are rules already."""
 CHANCE = 0.03
@@ -42,18 +43,13 @@ class Feasibility:
 
     def _caught(self, i: int, rows: Encoded) -> Floats:
         """Probability that the cause of failure i catches each row."""
-        one = self.failed.take([i])
+        one = self.failed.codes[i]
         same = self.failed.take([j for j, label in enumerate(self.labels) if label == self.labels[i]])
         inside = _literals(one, rows)
         failures, successes = _literals(one, same), _literals(one, self.succeeded)
-        support = failures.T @ failures
-        against = successes.T @ successes
-        weights = SUPPORT ** np.minimum(support - 1.0, 6.0) * CONTRADICTION**against
-        weights *= _prior(one, weights.shape[0])
-        total = weights.sum()
-        if total <= 0:
-            return np.zeros(len(rows))
-        return np.asarray(np.sum((inside @ weights) * inside, axis=1) / total)
+        weights = SUPPORT ** np.minimum(failures.T @ failures - 1.0, MAX_SUPPORT)
+        weights *= CONTRADICTION ** (successes.T @ successes) * _prior(one)
+        return np.asarray(np.einsum("ij,ij->i", inside @ weights, inside) / weights.sum())
 
 
 def learn(failed: Encoded, labels: Sequence[str], succeeded: Encoded) -> Feasibility:
@@ -61,26 +57,20 @@ def learn(failed: Encoded, labels: Sequence[str], succeeded: Encoded) -> Feasibi
     return Feasibility(failed, tuple(labels), succeeded)
 
 
-def _literals(one: Encoded, rows: Encoded) -> Floats:
+def _literals(one: Floats, rows: Encoded) -> Floats:
     """Which rows share each simple setting of one failed start: equal, at least, at most; shape (rows, settings)."""
-    p, q = rows.position, one.position[0]
-    with np.errstate(invalid="ignore"):
-        equal = np.where(np.isnan(q), rows.category == one.category[0], np.abs(p - q) < 1e-9)
-        above = np.where(np.isnan(q), False, p >= q - 1e-9)
-        below = np.where(np.isnan(q), False, p <= q + 1e-9)
-    return np.concatenate([equal, above, below], axis=1).astype(float)
+    codes, ordered = rows.codes, one >= 0
+    numbers, bounds = codes[:, ordered], one[ordered]
+    above = numbers >= bounds - 1e-9
+    below = (numbers <= bounds + 1e-9) & (numbers >= 0)
+    return np.concatenate([np.abs(codes - one) < 1e-9, above, below], axis=1).astype(float)
 
 
-def _prior(one: Encoded, size: int) -> Floats:
-    """Prior weights of pairs of settings; pairs on one parameter count once, through the diagonal."""
-    dims = one.position.shape[1]
-    weights = np.full((size, size), 0.5)
-    for a in range(3):
-        for b in range(3):
-            block = weights[a * dims : (a + 1) * dims, b * dims : (b + 1) * dims]
-            np.fill_diagonal(block, SINGLE * dims if a == b else 0.0)
-    unordered = np.isnan(one.position[0])
-    useless = np.concatenate([np.zeros(dims, bool), unordered, unordered])
-    weights[useless, :] = 0.0
-    weights[:, useless] = 0.0
+def _prior(one: Floats) -> Floats:
+    """Prior weights of pairs of settings; a setting paired with itself stands for it alone."""
+    dims = len(one)
+    ordered = np.flatnonzero(one >= 0)
+    owner = np.concatenate([np.arange(dims), ordered, ordered])
+    weights = np.where(owner[:, None] == owner[None, :], 0.0, 0.5)
+    np.fill_diagonal(weights, SINGLE * dims)
     return weights

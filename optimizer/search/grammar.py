@@ -39,7 +39,7 @@ MAX_DEPTH = 40
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![A-Za-z0-9_.]))
-    | (?P<word>(?:[A-Za-z_/]|\d+[A-Za-z_])[A-Za-z0-9_./:]*(?:-[A-Za-z0-9_./:]+)*)
+    | (?P<word>(?:[A-Za-z_]|/(?=[A-Za-z0-9_.~])|\d+[A-Za-z_])[A-Za-z0-9_./:]*(?:-[A-Za-z0-9_./:]+)*)
     | (?P<text>"[^"]*"|'[^']*')
     | (?P<sign>==|!=|<=|>=|//|[-<>+*/%(),=\[\]])
     )""",
@@ -214,6 +214,8 @@ class _Parser:
         return operand.node
 
     def _reference(self, name: str) -> Node:
+        if "/" in name or ":" in name:
+            raise GrammarError(f"{name!r} is not a name: quote a text, and put spaces around a division")
         if name not in self.bound:
             self.used.add(name)
         return lambda env: env.get(name)

@@ -1,13 +1,14 @@
 """The method itself: a history in, the next server to start out. No state, no Optuna, no I/O.
 
-Decides by models of speed and of feasibility over candidates that are valid, canonical and not yet measured. Everything
-it brings is documented, with what each part is worth, in docs/design/search.md.
+Decides by models of speed, feasibility and limits over candidates that are valid, canonical and not yet measured. What
+each part is worth is written in docs/design/search.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import ndtr
@@ -15,9 +16,20 @@ from scipy.special import ndtr
 from optimizer.errors import RatchetError
 from optimizer.search import feasibility
 from optimizer.search.canonical import Candidate, CanonicalSpace
-from optimizer.search.encoding import Encoder, Floats
+from optimizer.search.encoding import Encoded, Encoder, Floats
+from optimizer.search.gp import Prior, fit
 from optimizer.search.history import INFEASIBLE, Observation
+from optimizer.search.limits import Limits, chance_of_keeping, keeps
 from optimizer.search.speed import SpeedModel, fit_speed
+
+MAX_KNOWN = 5
+"""Configurations brought along that are tried before anything else, the fastest first."""
+NEARBY = 6
+"""Best measured configurations whose neighbours are candidates."""
+FRESH_DRAWS = 100
+CLIMBERS = 4
+"""Most promising candidates whose neighbours are added in each further round."""
+COST_PRIOR = Prior(noise_cv=(math.log(0.10), 0.7))
 
 
 class SpaceExhausted(RatchetError):
@@ -38,8 +50,33 @@ class Options:
     """The objective by its parts: auto (by predictive weight) | never | always."""
     feasibility: str = "causes"
     """causes | none"""
+    partial: str = "noisy"
+    """Partial observations: noisy | ignored."""
+    per_hour: bool = False
+    """Seek gain per hour instead of gain per start, when a night is short."""
+    levels: dict[int, float] = field(default_factory=dict)
+    """Weights of concurrency levels, when the objective is over several."""
+    limits: Limits = field(default_factory=dict)
+    reach: int = 3
+    """Rounds of neighbours: 1 of the best measured, more of the most promising candidates too."""
     max_listed: int = 2000
     draws: int = 600
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """What is believed after a history: the speed, and what may be started next."""
+
+    encoder: Encoder
+    model: SpeedModel
+    incumbent: float | None
+    """Best posterior mean of log speed among measured configurations that keep the limits; None when none does."""
+    candidates: list[Candidate]
+    rows: Encoded
+    mean: Floats
+    sd: Floats
+    chance: Floats
+    """Probability of starting, surviving and keeping the limits."""
 
 
 def propose(
@@ -52,39 +89,80 @@ def propose(
     """
     options = options or Options()
     taken = {o.key for o in history}
-    for default in space.space.defaults:
-        first = space.check(default).candidate
-        if first is not None and first.key not in taken:
-            return first
+    first = _brought_along(space, taken)
+    if first is not None:
+        return first
     rng = np.random.default_rng([seed, len(history)])
-    encoder = Encoder(space)
-    measured = [o for o in history if o.kind in ("complete", "partial")]
-    model = fit_speed(encoder, measured, parts=options.parts) if measured else None
-    candidates = candidate_set(space, encoder, history, model, seed=seed, rng=rng, options=options)
-    if not candidates:
+    believed = believe(space, history, seed=seed, options=options)
+    if believed is None:
+        return any_new(space, taken, rng)
+    if not believed.candidates:
         raise SpaceExhausted
+    score = np.log(believed.chance) + rng.uniform(0.0, 1e-6, len(believed.candidates))
+    tried = [o for o in history if o.kind != "pending"]
+    if len(tried) <= options.design_size:
+        score += _design_score(options.design, believed, tried[0].features)
+    elif believed.incumbent is not None:
+        score += log_expected_gain(believed.mean, believed.sd, believed.incumbent)
+    if options.per_hour:
+        score -= _log_cost(believed, history)
+    return believed.candidates[int(np.argmax(score))]
+
+
+def believe(space: CanonicalSpace, history: Sequence[Observation], *, seed: int, options: Options) -> Beliefs | None:
+    """Fit the models and predict every candidate. None before the first measurement."""
+    kinds = ("complete",) if options.partial == "ignored" else ("complete", "partial")
+    seen = [o for o in history if o.kind in kinds and o.value]
+    if not seen:
+        return None
+    encoder = Encoder(space)
+    model = fit_speed(encoder, seen, parts=options.parts, levels=options.levels)
+    candidates = candidate_set(space, history, model, seed=seed, options=options)
+    if options.reach > 1 and space.raw_size > options.max_listed:
+        candidates = _further(space, encoder, model, candidates, {o.key for o in history}, options)
     rows = encoder.encode([c.features for c in candidates])
-    score = rng.uniform(0.0, 1e-6, len(candidates))
-    if model is None:
-        return candidates[int(np.argmax(score))]
-    mean, sd = model.predict(rows)
-    chance = success_chance(encoder, history, options, [c.features for c in candidates])
-    if len(measured) + sum(o.kind == INFEASIBLE for o in history) < options.design_size + 1:
-        score += _design_score(options.design, sd, candidates, measured)
-    else:
-        score += log_expected_gain(mean, sd, model.incumbent())
-    return candidates[int(np.argmax(score + 1.0 * np.log(chance)))]
+    pending = encoder.encode([o.features for o in history if o.kind == "pending"])
+    mean, sd = model.expecting(pending).predict(rows) if candidates else (np.zeros(0), np.zeros(0))
+    chance = success_chance(encoder, history, options, rows)
+    if options.limits and candidates:
+        chance = chance * chance_of_keeping(encoder, seen, options.limits, rows)
+    return Beliefs(encoder, model, incumbent(model, options), candidates, rows, mean, sd, chance)
+
+
+def _further(
+    space: CanonicalSpace,
+    encoder: Encoder,
+    model: SpeedModel,
+    candidates: list[Candidate],
+    taken: set[str],
+    options: Options,
+) -> list[Candidate]:
+    """Add the neighbours of the most promising candidates, again and again: a climb on the model."""
+    found = {c.key: c for c in candidates}
+    climbed: set[str] = set()
+    for _ in range(options.reach - 1):
+        listed = list(found.values())
+        mean, sd = model.predict(encoder.encode([c.features for c in listed]))
+        order = np.argsort(-(mean + sd), kind="stable")
+        tops = [listed[i] for i in order[:CLIMBERS] if listed[i].key not in climbed]
+        climbed |= {c.key for c in tops}
+        for place in tops:
+            for candidate in space.neighbours(place.params):
+                if candidate.key not in taken:
+                    found.setdefault(candidate.key, candidate)
+    return list(found.values())
+
+
+def incumbent(model: SpeedModel, options: Options) -> float | None:
+    """Return the best posterior mean among what was measured (never the best single number) and keeps the limits."""
+    means = model.measured_means()
+    pairs = zip(means, model.observations, strict=True)
+    kept = [m for m, o in pairs if o.kind == "complete" and keeps(o, options.limits)]
+    return float(max(kept)) if kept else None
 
 
 def candidate_set(
-    space: CanonicalSpace,
-    encoder: Encoder,
-    history: Sequence[Observation],
-    model: SpeedModel | None,
-    *,
-    seed: int,
-    rng: np.random.Generator,
-    options: Options,
+    space: CanonicalSpace, history: Sequence[Observation], model: SpeedModel | None, *, seed: int, options: Options
 ) -> list[Candidate]:
     """Return what may be started next: all of it where it can be listed, else draws and neighbours of the best."""
     taken = {o.key for o in history}
@@ -92,51 +170,38 @@ def candidate_set(
     if listed is not None and len(listed) <= options.max_listed:
         return [c for c in listed if c.key not in taken]
     found: dict[str, Candidate] = {}
-    fixed = np.random.default_rng([seed, 0xD1CE])
-    draws = [space.sample(fixed) for _ in range(options.draws)] + [space.sample(rng) for _ in range(100)]
+    fresh = np.random.default_rng([seed, 1 + len(history)])
+    draws = [*space.draws(seed, options.draws), *(space.sample(fresh) for _ in range(FRESH_DRAWS))]
     around: list[Candidate] = []
-    if model is not None:
-        for place in model.best(6):
-            around += space.neighbours(place)
+    for place in model.best(NEARBY) if model is not None else []:
+        around += space.neighbours(place)
     for candidate in [*draws, *around]:
         if candidate is not None and candidate.key not in taken:
             found.setdefault(candidate.key, candidate)
     return list(found.values())
 
 
-def success_chance(
-    encoder: Encoder, history: Sequence[Observation], options: Options, features: Sequence[tuple[object, ...]]
-) -> Floats:
+def success_chance(encoder: Encoder, history: Sequence[Observation], options: Options, rows: Encoded) -> Floats:
     """Return the probability that each configuration starts and survives its measurement."""
     failed = [o for o in history if o.kind == INFEASIBLE]
     good = [o for o in history if o.kind in ("complete", "partial")]
     if options.feasibility == "none" or not failed:
-        return np.ones(len(features))
+        return np.ones(len(rows))
     model = feasibility.learn(
         encoder.encode([o.features for o in failed]),
         [o.label for o in failed],
         encoder.encode([o.features for o in good]),
     )
-    return model.success_probability(encoder.encode(features))  # type: ignore[arg-type]
+    return model.success_probability(rows)
 
 
-def log_expected_gain(mean: Floats, sd: Floats, incumbent: float) -> Floats:
-    """Return the logarithm of the expected improvement over the incumbent, stable far below it."""
-    z = (mean - incumbent) / sd
+def log_expected_gain(mean: Floats, sd: Floats, best: float) -> Floats:
+    """Return the logarithm of the expected improvement over `best`, stable far below it."""
+    z = (mean - best) / sd
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
     direct = density + z * ndtr(z)
     tail = -0.5 * z**2 - 0.5 * np.log(2 * np.pi) - 2 * np.log(np.maximum(np.abs(z), 1.0))
     return np.asarray(np.log(sd) + np.where(z > -6, np.log(np.maximum(direct, 1e-300)), tail))
-
-
-def _design_score(design: str, sd: Floats, candidates: Sequence[Candidate], measured: Sequence[Observation]) -> Floats:
-    if design == "random":
-        return np.zeros(len(candidates))
-    if design == "probes":
-        home = measured[0].features
-        apart = np.array([sum(a != b for a, b in zip(c.features, home, strict=True)) for c in candidates], float)
-        return np.log(sd) - 3.0 * (apart - 1.0)
-    return np.log(sd)
 
 
 def expected_gain(
@@ -144,19 +209,58 @@ def expected_gain(
 ) -> float | None:
     """Return the largest expected gain of one more start over the posterior best, as a fraction.
 
-    None when nothing was measured yet; 0 when nothing is left to measure.
+    None when nothing that keeps the limits was measured yet; 0 when nothing is left to measure.
     """
-    options = options or Options()
-    measured = [o for o in history if o.kind in ("complete", "partial")]
-    if not measured:
+    believed = believe(space, history, seed=seed, options=options or Options())
+    if believed is None or believed.incumbent is None:
         return None
-    encoder = Encoder(space)
-    model = fit_speed(encoder, measured, parts=options.parts)
-    rng = np.random.default_rng([seed, len(history)])
-    candidates = candidate_set(space, encoder, history, model, seed=seed, rng=rng, options=options)
-    if not candidates:
+    if not believed.candidates:
         return 0.0
-    features = [c.features for c in candidates]
-    mean, sd = model.predict(encoder.encode(features))
-    gain = np.exp(log_expected_gain(mean, sd, model.incumbent())) * success_chance(encoder, history, options, features)
+    gain = np.exp(log_expected_gain(believed.mean, believed.sd, believed.incumbent)) * believed.chance
     return float(np.expm1(np.max(gain)))
+
+
+def _brought_along(space: CanonicalSpace, taken: set[str]) -> Candidate | None:
+    """The engine's sensible defaults, then results known from elsewhere, the fastest first."""
+    known = sorted(space.space.known, key=lambda k: -(k.output_tok_s or 0.0))[:MAX_KNOWN]
+    for config in [*space.space.defaults, *(k.config for k in known)]:
+        searched = {n: v for n, v in config.items() if n in space.names}
+        candidate = space.check(searched).candidate
+        if candidate is not None and candidate.key not in taken:
+            return candidate
+    return None
+
+
+def any_new(space: CanonicalSpace, taken: set[str], rng: np.random.Generator) -> Candidate:
+    """Draw uniformly from what is not taken. Raises SpaceExhausted when nothing is left or none can be found."""
+    listed = space.enumerate()
+    if listed is not None:
+        left = [c for c in listed if c.key not in taken]
+        if not left:
+            raise SpaceExhausted
+        return left[int(rng.integers(len(left)))]
+    for _ in range(1000):
+        candidate = space.sample(rng)
+        if candidate is not None and candidate.key not in taken:
+            return candidate
+    raise SpaceExhausted
+
+
+def _design_score(design: str, believed: Beliefs, home: tuple[object, ...]) -> Floats:
+    """Score of the first starts: where least is known, anywhere, or one flag away from the first configuration."""
+    if design == "random":
+        return np.zeros(len(believed.candidates))
+    if design == "probes":
+        apart = [sum(a != b for a, b in zip(c.features, home, strict=True)) for c in believed.candidates]
+        return np.asarray(np.log(believed.sd) - 3.0 * (np.array(apart, float) - 1.0))
+    return np.asarray(np.log(believed.sd))
+
+
+def _log_cost(believed: Beliefs, history: Sequence[Observation]) -> Floats:
+    """Logarithm of the predicted seconds of a start with its measurement, zero while too few are known."""
+    known = [o for o in history if o.cost_s]
+    if len(known) < 3:
+        return np.zeros(len(believed.rows))
+    rows = believed.encoder.encode([o.features for o in known])
+    model = fit(rows, np.log([o.cost_s or 1.0 for o in known]), prior=COST_PRIOR)
+    return model.predict(believed.rows)[0]

@@ -14,13 +14,16 @@ import numpy as np
 from optimizer.engines.base import FlagValue
 from optimizer.search import policy
 from optimizer.search.canonical import CanonicalSpace
-from optimizer.search.encoding import Encoder
+from optimizer.search.encoding import Encoded, Encoder, Floats
 from optimizer.search.gp import Fit
 from optimizer.search.history import Observation
-from optimizer.search.speed import SpeedModel, fit_speed
+from optimizer.search.limits import keeps
+from optimizer.search.speed import MAX_FOR_PARTS, fit_speed, references
 
 RUNNING_STARTS = 4
 """Starts in a row whose promise must be below the minimum effect before exploring stops."""
+MAX_BASES = 60
+"""Measured configurations around which the importance is averaged."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +48,40 @@ def measured(history: Sequence[Observation]) -> list[Observation]:
     return [o for o in history if o.kind in ("complete", "partial") and o.value]
 
 
-def top(space: CanonicalSpace, history: Sequence[Observation], count: int) -> list[Ranked]:
-    """Return the best measured configurations by posterior mean, best first; partial ones cannot be among them."""
+def top(
+    space: CanonicalSpace, history: Sequence[Observation], count: int, *, options: policy.Options | None = None
+) -> list[Ranked]:
+    """Return the best measured configurations by posterior mean, best first.
+
+    Partial measurements cannot be among them, nor what does not keep the limits.
+    """
+    options = options or policy.Options()
     seen = measured(history)
     if not seen:
         return []
-    encoder = Encoder(space)
-    model = fit_speed(encoder, seen)
-    mean, sd = model.predict(model.rows)
-    unit = _unit(seen)
+    model = fit_speed(Encoder(space), seen, parts=options.parts, levels=options.levels)
+    return _ranked(space, seen, *model.predict(model.rows), count, options)
+
+
+def top_at_level(
+    space: CanonicalSpace, history: Sequence[Observation], level: int, count: int, *, options: policy.Options
+) -> list[Ranked]:
+    """Return the best measured configurations at one of the options' concurrency levels."""
+    seen = measured(history)
+    model = fit_speed(Encoder(space), seen, levels=options.levels) if seen else None
+    if model is None or level not in model.levels:
+        return []
+    return _ranked(space, seen, *model.predict_level(model.rows, level), count, options)
+
+
+def _ranked(
+    space: CanonicalSpace, seen: Sequence[Observation], mean: Floats, sd: Floats, count: int, options: policy.Options
+) -> list[Ranked]:
+    unit = references(seen)[-1]
     found: dict[str, Ranked] = {}
     for i in np.argsort(-mean, kind="stable"):
         o = seen[i]
-        if o.kind != "complete" or o.key in found:
+        if o.kind != "complete" or o.key in found or not keeps(o, options.limits):
             continue
         candidate = space.check(o.params).candidate
         values = tuple(float(other.value) for other in seen if other.key == o.key and other.value)
@@ -69,32 +93,26 @@ def top(space: CanonicalSpace, history: Sequence[Observation], count: int) -> li
     return list(found.values())
 
 
-def _unit(seen: Sequence[Observation]) -> float:
-    """Factor from the model's ratio back to the objective: the latest baseline, or 1 when there are no references."""
-    references = [o.reference for o in seen if o.reference]
-    return references[-1] if len(references) == len(seen) else 1.0
-
-
 def importance(space: CanonicalSpace, history: Sequence[Observation]) -> dict[str, dict[str, float]]:
     """Return the share of each parameter in the variation that the model sees, per output."""
     seen = measured(history)
     if len(seen) < 3:
         return {}
-    model = fit_speed(Encoder(space), seen, parts="always")
+    model = fit_speed(Encoder(space), seen[-MAX_FOR_PARTS:], parts="always")
     fits: dict[str, Fit | None] = {"output_tok_s": model.whole, "accept_len": model.accept, "step_ms": model.step}
     return {output: _shares(space, fit) for output, fit in fits.items() if fit is not None}
 
 
 def _shares(space: CanonicalSpace, fit: Fit) -> dict[str, float]:
     """Variance of the posterior mean when one parameter moves and the others stay as measured, normalised."""
+    base = fit.rows.take(np.arange(min(len(fit.rows), MAX_BASES)))
     moved: dict[str, float] = {}
-    base = fit.rows
     for j, name in enumerate(space.names):
         variants = []
-        for i in range(len(base)):
-            position, category = base.position.copy(), base.category.copy()
-            position[:, j], category[:, j] = base.position[i, j], base.category[i, j]
-            variants.append(fit.predict(type(base)(position, category))[0])
+        for code in np.unique(fit.rows.codes[:, j]):
+            codes = base.codes.copy()
+            codes[:, j] = code
+            variants.append(fit.predict(Encoded(codes))[0])
         moved[name] = float(np.mean(np.var(np.array(variants), axis=0)))
     total = sum(moved.values())
     return {name: (value / total if total > 0 else 0.0) for name, value in moved.items()}
@@ -120,4 +138,4 @@ def should_stop(
     return True
 
 
-__all__ = ["Ranked", "SpeedModel", "importance", "measured", "should_stop", "top"]
+__all__ = ["Ranked", "importance", "measured", "should_stop", "top", "top_at_level"]

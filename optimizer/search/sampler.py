@@ -6,7 +6,7 @@ kept between two suggestions, so a restarted process suggests what the old one w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,19 @@ from optimizer.search.canonical import Candidate, CanonicalSpace
 from optimizer.search.distributions import distributions, space_from, to_optuna
 from optimizer.search.history import measured_keys, read
 
-REJECTIONS = 100
+REJECTIONS = 30
 """Draws of a foreign sampler that may be invalid or known before a uniform draw takes its place."""
 
 
 class CandidateSampler(BaseSampler):
     """A sampler that proposes whole candidates of a canonical space. Without a space, that of past trials is used."""
 
-    def __init__(self, space: CanonicalSpace | None = None, *, seed: int = 0) -> None:
+    def __init__(
+        self, space: CanonicalSpace | None = None, *, seed: int = 0, options: policy.Options | None = None
+    ) -> None:
         self.space = space
         self.seed = seed
+        self.options = options or policy.Options()
 
     def propose(self, trials: Sequence[FrozenTrial], space: CanonicalSpace) -> Candidate:
         """Return the next candidate for this history. Raises SpaceExhausted when nothing is left."""
@@ -71,12 +74,6 @@ class RatchetSampler(CandidateSampler):
     `TrialState.FAIL`.
     """
 
-    def __init__(
-        self, space: CanonicalSpace | None = None, *, seed: int = 0, options: policy.Options | None = None
-    ) -> None:
-        super().__init__(space, seed=seed)
-        self.options = options or policy.Options()
-
     def propose(self, trials: Sequence[FrozenTrial], space: CanonicalSpace) -> Candidate:
         """Return the next candidate for this history. Raises SpaceExhausted when nothing is left."""
         return policy.propose(space, read(trials, space), seed=self.seed, options=self.options)
@@ -88,7 +85,7 @@ class RandomSampler(CandidateSampler):
     def propose(self, trials: Sequence[FrozenTrial], space: CanonicalSpace) -> Candidate:
         """Return the next candidate for this history. Raises SpaceExhausted when nothing is left."""
         taken = measured_keys(read(trials, space))
-        return draw_new(space, taken, np.random.default_rng([self.seed, len(taken)]))
+        return policy.any_new(space, taken, np.random.default_rng([self.seed, len(taken)]))
 
 
 class ForeignSampler(CandidateSampler):
@@ -98,8 +95,15 @@ class ForeignSampler(CandidateSampler):
     that cannot run are shown to it as pruned trials, which TPE ranks last.
     """
 
-    def __init__(self, make: Any, space: CanonicalSpace | None = None, *, seed: int = 0) -> None:
-        super().__init__(space, seed=seed)
+    def __init__(
+        self,
+        make: Callable[[int], BaseSampler],
+        space: CanonicalSpace | None = None,
+        *,
+        seed: int = 0,
+        options: policy.Options | None = None,
+    ) -> None:
+        super().__init__(space, seed=seed, options=options)
         self._make = make
 
     def propose(self, trials: Sequence[FrozenTrial], space: CanonicalSpace) -> Candidate:
@@ -120,22 +124,7 @@ class ForeignSampler(CandidateSampler):
             candidate = space.check(params).candidate
             if candidate is not None and candidate.key not in taken:
                 return candidate
-        return draw_new(space, taken, np.random.default_rng([self.seed, len(taken)]))
-
-
-def draw_new(space: CanonicalSpace, taken: set[str], rng: np.random.Generator) -> Candidate:
-    """Draw a candidate that is not taken. Raises SpaceExhausted when none is left or none can be found."""
-    listed = space.enumerate()
-    if listed is not None:
-        left = [c for c in listed if c.key not in taken]
-        if not left:
-            raise policy.SpaceExhausted
-        return left[int(rng.integers(len(left)))]
-    for _ in range(1000):
-        candidate = space.sample(rng)
-        if candidate is not None and candidate.key not in taken:
-            return candidate
-    raise policy.SpaceExhausted
+        return policy.any_new(space, taken, np.random.default_rng([self.seed, len(taken)]))
 
 
 def _copy(trials: Sequence[FrozenTrial]) -> Study:
@@ -145,7 +134,9 @@ def _copy(trials: Sequence[FrozenTrial]) -> Study:
     return study
 
 
-def make_sampler(name: str, space: CanonicalSpace, *, seed: int) -> CandidateSampler:
+def make_sampler(
+    name: str, space: CanonicalSpace, *, seed: int, options: policy.Options | None = None
+) -> CandidateSampler:
     """Return a sampler by its name: ratchet, tpe, gp (needs torch) or random.
 
     Raises:
@@ -157,16 +148,16 @@ def make_sampler(name: str, space: CanonicalSpace, *, seed: int) -> CandidateSam
 
     simple: Mapping[str, type[CandidateSampler]] = {"ratchet": RatchetSampler, "random": RandomSampler}
     if name in simple:
-        return simple[name](space, seed=seed)
+        return simple[name](space, seed=seed, options=options)
     if name == "tpe":
-        return ForeignSampler(lambda s: TPESampler(seed=s), space, seed=seed)
+        return ForeignSampler(lambda s: TPESampler(seed=s), space, seed=seed, options=options)
     if name == "gp":
-        return ForeignSampler(_gp_factory(), space, seed=seed)
+        return ForeignSampler(_gp_factory(), space, seed=seed, options=options)
     hint = "one of ratchet, tpe, gp, random"
     raise BadInput(f"there is no sampler {name}", [Problem("sampler", "no such sampler", name, hint)])
 
 
-def _gp_factory() -> Any:
+def _gp_factory() -> Callable[[int], BaseSampler]:
     import importlib.util
     import warnings
 

@@ -1,14 +1,15 @@
 """The model of speed: how fast a configuration would be, and how sure that is.
 
 Decides on one process over the logarithm of the speed, or on two (accept length and step time) whose difference it is,
-or on their average by how well each predicted what was left out. Ratios to the host's baseline are used where known.
+or on their average by how well each predicted what was left out. Ratios to the host's baseline are used where known, a
+host effect where they are not; several concurrency levels are one model with the level as an input.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,9 +20,17 @@ from optimizer.search.history import Observation
 
 PARTIAL_SD = 0.05
 """Extra spread of a partial measurement: the prompts left out differ from those seen."""
+HOST_SD = 0.10
+"""Spread between hosts of one kind, where no baseline tells it."""
 ACCEPT_PRIOR = Prior(noise_cv=(math.log(0.01), 0.7))
 """Greedy accept lengths repeat almost exactly."""
 MIN_FOR_PARTS = 5
+MAX_FOR_PARTS = 80
+"""With more observations one process knows as much, and three take three times as long."""
+LEVEL_METRIC = "output_tok_s@{level}"
+
+Levels = Mapping[int, float]
+"""Weight of each concurrency level in the objective; a weighted geometric mean."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +44,13 @@ class SpeedModel:
     step: Fit | None = None
     weight: float = 0.0
     """Share of the two-part model, 0..1."""
+    levels: dict[int, float] = field(default_factory=dict)
+    """Weights by level; empty for a single level."""
 
     def predict(self, rows: Encoded) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the log speed without noise."""
+        if self.levels:
+            return self.whole.predict_mix([(w, rows.with_axis(p)) for p, w in _placed(self.levels)])
         mean, sd = self.whole.predict(rows)
         if self.accept is None or self.step is None or self.weight <= 0:
             return mean, sd
@@ -48,43 +61,113 @@ class SpeedModel:
         second = (1 - w) * (sd**2 + mean**2) + w * (accept_sd**2 + step_sd**2 + other**2)
         return both, np.sqrt(np.maximum(second - both**2, 1e-12))
 
-    def incumbent(self) -> float:
-        """Return the best posterior mean among the measured configurations, never the best single number."""
-        return float(np.max(self.predict(self.rows)[0]))
+    def predict_level(self, rows: Encoded, level: int) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the log speed at one concurrency level."""
+        places = dict(zip(self.levels, (p for p, _ in _placed(self.levels)), strict=True))
+        return self.whole.predict(rows.with_axis(places[level]))
+
+    def expecting(self, rows: Encoded) -> SpeedModel:
+        """Return the model as if `rows`, which are being measured now, had given what is expected of them."""
+        if len(rows) == 0:
+            return self
+        wide = [rows.with_axis(p) for p, _ in _placed(self.levels)] or [rows]
+        whole = self.whole
+        for part in wide:
+            whole = whole.expecting(part)
+        accept = self.accept.expecting(rows) if self.accept else None
+        step = self.step.expecting(rows) if self.step else None
+        return SpeedModel(self.observations, self.rows, whole, accept, step, self.weight, self.levels)
+
+    def measured_means(self) -> Floats:
+        """Return the posterior mean of each observation's configuration."""
+        return self.predict(self.rows)[0]
 
     def best(self, count: int) -> list[dict[str, FlagValue]]:
         """Return the measured configurations by posterior mean, best first, each once."""
-        mean = self.predict(self.rows)[0]
         found: dict[str, dict[str, FlagValue]] = {}
-        for i in np.argsort(-mean, kind="stable"):
+        for i in np.argsort(-self.measured_means(), kind="stable"):
             found.setdefault(self.observations[i].key, self.observations[i].params)
             if len(found) == count:
                 break
         return list(found.values())
 
 
-def log_values(observations: Sequence[Observation]) -> Floats:
-    """Return log(value / reference) where every observation has a reference, else log(value)."""
-    relative = all(o.reference for o in observations)
-    return np.array(
-        [math.log(o.value / (o.reference if relative and o.reference else 1.0)) for o in observations if o.value]
-    )
-
-
-def fit_speed(encoder: Encoder, observations: Sequence[Observation], *, parts: str = "auto") -> SpeedModel:
-    """Fit the model to complete and partial observations."""
+def fit_speed(
+    encoder: Encoder, observations: Sequence[Observation], *, parts: str = "auto", levels: Levels | None = None
+) -> SpeedModel:
+    """Fit the model to complete and partial observations that carry a value."""
     rows = encoder.encode([o.features for o in observations])
+    if levels and len(levels) > 1:
+        model = _fit_levels(rows, observations, levels)
+        if model is not None:
+            return model
     values = log_values(observations)
-    extra = np.array([PARTIAL_SD**2 if o.kind == "partial" else 0.0 for o in observations])
-    whole = fit(rows, values, extra_variance=extra)
+    nuisance = _nuisance(observations)
+    whole = fit(rows, values, nuisance=nuisance)
     lengths = [o.accept_len for o in observations]
-    if parts == "never" or len(observations) < MIN_FOR_PARTS or sum(a is not None for a in lengths) < 2:
+    if (
+        parts == "never"
+        or not MIN_FOR_PARTS <= len(observations) <= MAX_FOR_PARTS
+        or sum(a is not None for a in lengths) < 2
+    ):
         return SpeedModel(tuple(observations), rows, whole)
     logs = np.log(np.array([a or 1.0 for a in lengths]))
-    accept = fit(rows, logs, extra_variance=extra, prior=ACCEPT_PRIOR)
-    step = fit(rows, logs - values, extra_variance=extra)
+    accept = fit(rows, logs, nuisance=np.diag(np.diag(nuisance)), prior=ACCEPT_PRIOR)
+    step = fit(rows, logs - values, nuisance=nuisance)
     weight = 1.0 if parts == "always" else _weight(whole, accept, step, values)
     return SpeedModel(tuple(observations), rows, whole, accept, step, weight)
+
+
+def log_values(observations: Sequence[Observation]) -> Floats:
+    """Return log(value / reference) where every observation has a reference, else log(value)."""
+    scale = references(observations)
+    return np.array([math.log((o.value or 1.0) / r) for o, r in zip(observations, scale, strict=True)])
+
+
+def references(observations: Sequence[Observation]) -> list[float]:
+    """Return each observation's baseline where all have one, else ones: ratios and raw values are never mixed."""
+    known = [o.reference for o in observations if o.reference]
+    return known if len(known) == len(observations) else [1.0] * len(observations)
+
+
+def _nuisance(observations: Sequence[Observation]) -> Floats:
+    """Covariance of partial measurements, and of hosts that no baseline makes comparable."""
+    size = len(observations)
+    covariance = np.diag([PARTIAL_SD**2 if o.kind == "partial" else 0.0 for o in observations])
+    hosts = [o.host for o in observations]
+    if len(set(hosts)) > 1 and not all(o.reference for o in observations):
+        covariance = covariance + HOST_SD**2 * np.array([[float(a == b) for b in hosts] for a in hosts])
+    return covariance.reshape(size, size)
+
+
+def _fit_levels(rows: Encoded, observations: Sequence[Observation], levels: Levels) -> SpeedModel | None:
+    """One process over configuration and level. None when no level was measured."""
+    scale = references(observations)
+    values: list[float] = []
+    index: list[int] = []
+    places: list[float] = []
+    for level, (place, _) in zip(levels, _placed(levels), strict=True):
+        for i, o in enumerate(observations):
+            value = o.metrics.get(LEVEL_METRIC.format(level=level))
+            if value is not None and value > 0:
+                values.append(math.log(value / scale[i]))
+                index.append(i)
+                places.append(place)
+    if not values:
+        return None
+    wide = rows.take(index).with_axis(0.0)
+    wide.codes[:, -1] = places
+    nuisance = _nuisance([observations[i] for i in index])
+    whole = fit(wide, np.array(values), nuisance=nuisance)
+    total = sum(levels.values())
+    return SpeedModel(tuple(observations), rows, whole, levels={k: w / total for k, w in levels.items()})
+
+
+def _placed(levels: Levels) -> list[tuple[float, float]]:
+    """Place of each level in 0..1 by the logarithm of its concurrency, with its weight."""
+    logs = [math.log(level) for level in levels]
+    low, span = (min(logs), max(logs) - min(logs)) if logs else (0.0, 0.0)
+    return [((x - low) / span if span else 0.0, w) for x, w in zip(logs, levels.values(), strict=True)]
 
 
 def _weight(whole: Fit, accept: Fit, step: Fit, values: Floats) -> float:

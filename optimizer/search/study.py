@@ -17,12 +17,16 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from optimizer.engines.base import FlagValue
 from optimizer.errors import BadInput, Conflict, NotFound, Problem
-from optimizer.search import ranking
+from optimizer.search import explain, policy, ranking
 from optimizer.search.canonical import Candidate, CanonicalSpace
 from optimizer.search.distributions import distributions, fits, to_optuna
 from optimizer.search.history import Observation, asked, read
 from optimizer.search.optuna_storage import open_storage
-from optimizer.search.sampler import CandidateSampler, RatchetSampler, make_sampler
+from optimizer.search.policy import Options
+from optimizer.search.sampler import CandidateSampler, make_sampler
+
+MAX_RACES = 10
+"""Proposals in a row that another worker may have taken a moment before."""
 
 
 class Outcome(StrEnum):
@@ -113,15 +117,23 @@ class RecordedTrial(Protocol):
 
 
 def open_study(
-    optuna_url: str, name: str, *, space: CanonicalSpace, sampler: str | CandidateSampler = "ratchet", seed: int = 0
+    optuna_url: str,
+    name: str,
+    *,
+    space: CanonicalSpace,
+    sampler: str | CandidateSampler = "ratchet",
+    seed: int = 0,
+    options: Options | None = None,
 ) -> SearchStudy:
     """Open the study of this name, or create it. `optuna_url` is a database URL, or `memory`.
+
+    `options` carry the limits of the objective and the weights of concurrency levels.
 
     Raises:
         BadInput: no such sampler.
         Conflict: the study exists with another search space.
     """
-    chosen = make_sampler(sampler, space, seed=seed) if isinstance(sampler, str) else sampler
+    chosen = make_sampler(sampler, space, seed=seed, options=options) if isinstance(sampler, str) else sampler
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = open_storage(optuna_url)
     study = optuna.create_study(
@@ -158,6 +170,8 @@ class SearchStudy:
     def ask(self, *, host: str = "") -> Suggestion:
         """Return what to start next: what was queued first, then what the sampler proposes.
 
+        With several hosts, what runs elsewhere is taken into account and never asked twice.
+
         Raises:
             SpaceExhausted: every valid configuration has been measured.
         """
@@ -167,9 +181,16 @@ class SearchStudy:
                 trial._trial_id, TrialState.RUNNING
             ):
                 return self._suggestion(trial.number, asked(trial))
-        candidate = self.sampler.propose(trials, self.space)
-        number = self._create(candidate.params, TrialState.RUNNING, {"canonical_key": candidate.key, "host": host})
-        return self._suggestion(number, candidate.params)
+        for _ in range(MAX_RACES):
+            candidate = self.sampler.propose(trials, self.space)
+            number = self._create(candidate.params, TrialState.RUNNING, {"canonical_key": candidate.key, "host": host})
+            trials = self._trials()
+            twin = [t for t in trials if t.number < number and t.user_attrs.get("canonical_key") == candidate.key]
+            if not any(t.state in (TrialState.RUNNING, TrialState.COMPLETE) for t in twin):
+                return self._suggestion(number, candidate.params)
+            self.tell(number, Result(None, Outcome.INFRASTRUCTURE, failure="asked_elsewhere"))
+            trials = self._trials()
+        raise Conflict(f"study {self.study.study_name} is asked by too many at once", remedy="ask again")
 
     def enqueue(self, params: Mapping[str, FlagValue]) -> int:
         """Queue a configuration to be asked next, and return its Optuna number.
@@ -282,7 +303,7 @@ class SearchStudy:
 
     def top(self, count: int) -> list[ranking.Ranked]:
         """Return the best measured configurations by posterior, best first; empty before the first measurement."""
-        return ranking.top(self.space, self.history(), count)
+        return ranking.top(self.space, self.history(), count, options=self.options)
 
     def best(self) -> ranking.Ranked | None:
         """Return the best measured configuration by posterior, never the luckiest number."""
@@ -292,11 +313,24 @@ class SearchStudy:
         """Return the share of each parameter in each output (`output_tok_s`, `accept_len`, `step_ms`); sums to 1."""
         return ranking.importance(self.space, self.history())
 
+    def explain(self, winner: Mapping[str, FlagValue], home: Mapping[str, FlagValue]) -> explain.Account:
+        """Say what each flag of a winner brought against home, which do nothing, and where the space ends too early."""
+        return explain.account(self.space, self.history(), winner, home, options=self.options)
+
+    def expected_gain(self) -> float | None:
+        """Return the largest expected gain of one more start, as a fraction; None before the first measurement."""
+        return policy.expected_gain(self.space, self.history(), seed=self.sampler.seed, options=self.options)
+
     def should_stop(self, min_effect: float, *, seed: int | None = None) -> bool:
         """Say whether several starts running promised less than `min_effect` (a fraction) over the best."""
         chosen = seed if seed is not None else self.sampler.seed
-        options = self.sampler.options if isinstance(self.sampler, RatchetSampler) else None
-        return ranking.should_stop(self.space, self.history(), min_effect=min_effect, seed=chosen, options=options)
+        history = self.history()
+        return ranking.should_stop(self.space, history, min_effect=min_effect, seed=chosen, options=self.options)
+
+    @property
+    def options(self) -> Options:
+        """What the models use, whichever sampler proposes."""
+        return self.sampler.options
 
     def _trials(self) -> list[FrozenTrial]:
         return self._storage.get_all_trials(self._id, deepcopy=False)

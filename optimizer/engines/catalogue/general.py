@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optimizer.engines.causes import Stage, Tier, cause
 
-C, D, G, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.SYMPTOM
+C, D, G, F, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.FALLBACK, Tier.SYMPTOM
 EARLY = (Stage.UNKNOWN, Stage.ARGUMENTS)
 SPECULATION = r"speculative|eagle|nextn|spec_decode|mtp|draft"
 
@@ -54,14 +54,23 @@ CAUSES = (
         r"|supports? only|unsupported|incompatible|mutually exclusive|conflicts? with"
         r"|requires? (?:that|the|--|a |an )|not implemented|must be (?:set|used|enabled|disabled"
         r"|specified|provided|less|greater|at|equal|one|in|>|<|=|none|true|false|positive|between))",
-        r"assert(?:ion)?error: .{0,200}(?:must|should|only|require|need|support|not |cannot)",
         r"notimplementederror",
+        r"user-specified .{0,60}(?:greater|larger|longer) than|(?:max_model_len|context[_ -]length) .{0,60}exceeds",
         r"no (?:valid|supported|common|compatible|available) (?:attention )?(?:backend|block size"
         r"|kernel|implementation)",
         r"selected backend .{0,80}(?:is not valid|not valid)",
         r"valueerror: .{0,60}backend .{0,80}(?:not valid|invalid|unsupported|not available)",
         summary="the engine refuses this combination of settings",
         unless=r"out of memory|does not recognize this architecture|illegal memory|asgi application|'nonetype'",
+    ),
+    cause(
+        "unsupported_combination",
+        C,
+        r"assert(?:ion)?error: .{0,200}(?:must|should|only|require|need|support|cannot)",
+        summary="the engine refuses this combination of settings",
+        unless=r"event_loop|run_batch|busy_loop|execute_model|process_batch_result",
+        stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS, Stage.KV_CACHE, Stage.GRAPHS),
+        confidence=0.7,
     ),
     cause(
         "unsupported_combination",
@@ -128,7 +137,7 @@ CAUSES = (
         r"server (?:is )?not ready after|not ready within",
         r"waiting for .{0,40}(?:to be )?ready.{0,20}timed out|readiness probe failed",
         r"startup probe failed|container failed (?:startup|liveness|readiness) probe",
-        r"did not (?:start|respond) (?:with)?in \d+",
+        r"did not (?:start|respond) (?:with)?in \d+|not healthy (?:after|within)|timeout waiting for .{0,30}ready",
         remedy="see the last stage in the log; check NO_PROXY, the address that is polled, and the start timeout",
     ),
     cause(
@@ -136,6 +145,7 @@ CAUSES = (
         S,
         r"engine core initialization failed|engine process failed to start|enginecore failed to start",
         r"workerproc (?:initialization )?failed",
+        r"enginecore hit an exception",
         r"enginedeaderror|engine(?:core)? (?:encountered|is dead|died)|encountered a fatal error",
         r"encountered an issue|already dead, terminating|engine loop (?:has died|is not running)",
         r"asyncenginedeaderror",
@@ -154,12 +164,36 @@ CAUSES = (
     cause(
         "garbage_output",
         C,
+        r"!{16,}|nonsense (?:text|output)|incoherent (?:text|output)|repetitive output|mojibake",
         r"\bgarbage (?:text|output|tokens|answers)|gibberish|degenerate repeated|degenerate output|"
         r"nan or inf in logits",
         r"probability tensor contains either `?inf`?, `?nan`?|detected nan|nan (?:detected|"
         r"in) (?:the )?(?:logits|output|hidden)",
         summary="the outputs are not text of this model",
         remedy="drop the setting that was changed (page size, KV cache type, graphs, speculation) and compare again",
+    ),
+    cause(
+        "unsupported_model",
+        G,
+        r"^keyerror: '[\w.]*(?:weight|scale|bias|layers\.\d+|experts|proj)[\w.]*'|"
+        r"weight [^ ]{1,80} not found in params",
+        r"^(?:value|key|runtime)error: .{0,60}(?:unexpected|unknown|missing|unloaded|no) (?:weight|parameter|"
+        r"tensor)s?\b",
+        near=r"load_weights|in load_model|model_loader",
+        summary="the checkpoint's weights have other names than this release expects",
+        remedy="use a release that knows this checkpoint, or another format of it",
+    ),
+    cause(
+        "unsupported_combination",
+        F,
+        r"^(?:pydantic_core\S*)?(?P<what>(?:value|assertion|notimplemented|type)error)\b(?P<text>: .{0,160}|$)",
+        near=r"server_args\.py|arg_groups|/config/|arg_utils\.py|model_config\.py|check_server_args|__post_init__"
+        r"|platforms/|/layers/|/models/|/attention/|quantization",
+        unless=r"event_loop|busy_loop|run_batch|execute_model|fired up and ready|load_weights",
+        stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS),
+        summary="the engine refuses these settings for this model{text}",
+        remedy="change what distinguishes this configuration from one that starts",
+        confidence=0.5,
     ),
     cause(
         "scheduler_crash",
@@ -169,8 +203,8 @@ CAUSES = (
     ),
     cause(
         "scheduler_crash",
-        G,
-        r"^(?P<what>[a-z_][\w.]{0,80}(?:error|exception))\b(?P<text>: .{0,160}|:?\s*$)",
+        F,
+        r"^(?P<what>[\w.]{0,80}(?:error|exception))\b(?P<text>: .{0,160}|:?\s*$)",
         r"(?:^|\] |\s)(?P<what>(?:runtime|assertion|value|type|index|key|attribute|zerodivision"
         r"|unboundlocal|name|internal|recursion|os|stopiteration)error)(?P<text>(?:: .{0,160})?)$",
         summary="the engine failed with {what}{text}",

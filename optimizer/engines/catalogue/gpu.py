@@ -74,11 +74,14 @@ CAUSES = (
         r"unsupported (?:gpu |cuda |compute |device )?arch(?:itecture)?\b(?!itectures:)",
         r"only (?:sm|sm_)? ?\d+(?:\.x|\d)? .{0,40}(?:supported|are supported)",
         r"(?:requires?|needs?|supports?|supported|available)(?: only)?(?: on"
-        r"| for)? .{0,60}(?:compute capability|sm ?_?\d{2,3}|hopper|blackwell|ampere|ada\b|gfx\d+)",
+        r"| for)? .{0,60}(?:compute capability|sm ?_?\d{2,3}|sm ?[<>=]{1,2} ?\d{2,3}|hopper|blackwell|ampere|"
+        r"ada\b|gfx\d+)",
         r"compute capability .{0,80}(?:not supported|unsupported|required|at least|is too low"
         r"|lower than|less than|or (?:higher|above|newer|greater))",
         r"(?:sm_?\d{2,3}\w?|gfx\d+\w*|this gpu|your gpu|current (?:gpu|device"
         r"|platform)).{0,60}(?:not supported|unsupported|does not support|is not available)",
+        r"(?:minimum|current) capability: \d+",
+        r"(?:ampere|ada|hopper|turing|volta|blackwell|gb10|thor)\b.{0,60}(?:only supports?|not supported|unsupported)",
         r"bfloat16 is only supported on gpus|fp8.{0,80}(?:compute capability|only supported on|not supported on)",
         r"value 'sm_\d+\w?' is not defined|unsupported gpu architecture 'compute_\d+\w?'",
         r"ptxas fatal.{0,80}(?:sm_|not defined)|not supported on .{0,20}sm_\d+",
@@ -124,7 +127,7 @@ CAUSES = (
         r"cuda error: out of memory|cudaerrormemoryallocation|cuda_error_out_of_memory",
         r"hiperroroutofmemory|hip error: out of memory",
         r"cuda failure (?:2 )?'out of memory'|cuda driver error: out of memory|triton error \[cuda\]: out of memory",
-        r"cublas_status_alloc_failed|cudnn_status_alloc_failed|cublascreate.{0,40}alloc",
+        r"cublas_status_alloc_failed|cublas_status_not_initialized|cudnn_status_alloc_failed|cublascreate.{0,40}alloc",
         r"npu out of memory|alloc_failed|ze_result_error_out_of_device_memory",
         r"ur_result_error_out_of_(?:device_memory|resources)|aclrt.{0,30}out of memory",
         r"error code is 207018",
@@ -154,6 +157,7 @@ CAUSES = (
         r"device-side assert|cudaerrorassert",
         r"unspecified launch failure|cudaerrorlaunchfailure|cuda_error_launch_failed",
         r"an illegal instruction was encountered|cudaerrorillegalinstruction",
+        r"gather kernel index out of bounds|tma descriptor.{0,30}700|tensor map.{0,20}700|\berror code:? 700\b",
         r"warp illegal|invalid program counter|hardware stack error|invalid address space",
         r"assertion `[^`]*` failed\.?\s*$|indexing\.cu:\d+|scattergatherkernel\.cu|index out of bounds\"? failed",
         r"memory access fault by gpu|hsa_status_error_memory_aperture|hiperrorillegaladdress",

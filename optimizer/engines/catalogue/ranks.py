@@ -7,6 +7,8 @@ from optimizer.engines.causes import Tier, cause
 
 C, D, G, V, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.VICTIM, Tier.SYMPTOM
 
+_NOT_VICTIM = r"^(?!.*(?:communicator was aborted|remote process|by (?:remote )?peer|ncclremoteerror))"
+
 CAUSES = (
     cause(
         "peer_rank_died",
@@ -14,7 +16,7 @@ CAUSES = (
         r"connection (?:reset|closed|aborted) by (?:remote )?peer",
         r"ncclremoteerror|remote process exiting prematurely|remote process exited or there was a network error",
         r"recvbytes|socket(?:stat|recv|send).{0,60}(?:closed|reset)|failed to recv, got 0 bytes",
-        r"broken pipe|brokenpipeerror|errno 32\]|connectionreseterror|errno 104\]|eoferror",
+        r"broken pipe|brokenpipeerror|errno 32\]|connectionreseterror|errno 104\]|eoferror(?:: ran out|$)",
         r"(?:peer|another|other) (?:rank|process|worker).{0,40}(?:died|exited|failed|terminated|crashed)",
         r"nccl communicator was aborted|communicator (?:was )?aborted|ncclcomm(?:abort|isaborted)",
         r"aborted by (?:user|another)",
@@ -49,10 +51,10 @@ CAUSES = (
     cause(
         "nccl_error",
         C,
-        r"\b(?:nccl|rccl|hccl|xccl) error\b",
+        rf"{_NOT_VICTIM}.*\b(?:nccl|rccl|hccl|xccl) error\b",
         r"nccl(?:system|internal|unhandledcuda)error|ncclcomminitrank.{0,40}(?:fail|error)",
         r"unhandled (?:system|cuda) error",
-        r"distbackenderror",
+        rf"{_NOT_VICTIM}.*distbackenderror",
         r"caught collective operation timeout",
         r"failure detected by watchdog at work sequence id|last enqueued work: \d+, last completed work",
         r"some nccl operations have failed or timed out|timeout at nccl work|collective operation timeout: worknccl",

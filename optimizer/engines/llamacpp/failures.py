@@ -36,7 +36,7 @@ CAUSES = (
     cause(
         "invalid_flag",
         D,
-        r"error: (?:invalid|unknown) argument:? ?(?P<what>\S{0,80})",
+        r"^error: (?:invalid|unknown) argument:? ?(?P<what>\S{0,80})",
         r"error: unknown (?:option|argument) (?P<other>\S{0,80})",
         r"error: invalid parameter for argument:? ?(?P<what>\S{0,80})",
         summary="the server does not know the flag {what}",
@@ -156,7 +156,7 @@ CAUSES = (
         "oom_weights",
         D,
         r"unable to allocate (?!cpu|host)\w+ buffer",
-        r"error loading model: .{0,60}(?:allocate|out of memory)",
+        r"error loading model: (?!.{0,60}(?:cpu|host)).{0,60}(?:allocate|out of memory)",
         r"alloc_tensor_range: failed to allocate (?!cpu)|failed to fit params to free device memory",
         r"cannot meet free memory target",
         summary="the weights do not fit into GPU memory",

@@ -17,13 +17,13 @@ from optimizer.engines.numbers import NUMBER, as_float, as_int
 _N = rf"({NUMBER})"
 _TASK = re.compile(r"\bid\s*(\d{1,6})\s*\|\s*task\s*(-?\d{1,12})")
 _HEADER = re.compile(r"print_timing\w*:\s*id\s*\d+\s*\|\s*task\s*-?\d+\s*\|?\s*$")
-_QUICK = re.compile(r"time\s*=|accept|n_draft|n_decoded|print_timing|graphs reused", re.IGNORECASE)
+_QUICK = re.compile(r"time\s*=|accept|n_draft|n_decoded|print_timing|graphs reused")
 
 
 def _timing(label: str) -> re.Pattern[str]:
-    count = rf"(?:\s*/\s*{_N}\s*(?:tokens|runs))?(?:\s*\(\s*(?:{NUMBER}|inf|"
-    rf"-?nan)\s*ms per token\s*,\s*{_N}\s*tokens per second)?"
-    return re.compile(rf"(?<!\w){label}\s*time\s*=\s*{_N}\s*ms{count}")
+    count = rf"(?:\s*/\s*{_N}\s*(?:tokens|runs))?"
+    speed = rf"(?:\s*\(\s*(?:{NUMBER}|inf|-?nan)\s*ms\s*per\s*token\s*,\s*{_N}\s*tokens\s*per\s*second)?"
+    return re.compile(rf"(?<!\w){label}\s*time\s*=\s*{_N}\s*ms{count}{speed}")
 
 
 _PROMPT = _timing(r"prompt\s*eval")

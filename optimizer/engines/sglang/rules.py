@@ -10,7 +10,12 @@ from typing import Any
 
 from optimizer.engines.base import Config, Effective, Hardware
 from optimizer.engines.resolution import Resolution, start
+from optimizer.engines.sglang.attention import attention
+from optimizer.engines.sglang.capacity import capacity, graph_flag
+from optimizer.engines.sglang.checks import final_checks
+from optimizer.engines.sglang.experts import experts
 from optimizer.engines.sglang.flags import table
+from optimizer.engines.sglang.request import Request
 from optimizer.engines.sglang.spec_rules import speculation
 
 
@@ -23,9 +28,77 @@ def effective(
 ) -> Effective:
     """Say which server runs; see `EngineModule.effective`."""
     state = start(config, table(), version)
+    request = Request.read(state, hardware, model)
     _unread(state)
-    speculation(state)
+    _deprecated(request)
+    capacity(request)
+    attention(request)
+    _fused_sums(request)
+    state.fill("sampling-backend", "flashinfer")
+    experts(request)
+    speculation(request)
+    final_checks(request)
+    _graphs(request)
     return state.finish()
+
+
+def _deprecated(request: Request) -> None:
+    state = request.state
+    if request.since("0.5.14") and state.on("enable-flashinfer-allreduce-fusion"):
+        state.force("enable-flashinfer-allreduce-fusion", None, "an old name of flashinfer-allreduce-fusion-backend")
+        state.fill("flashinfer-allreduce-fusion-backend", "auto")
+
+
+FUSING = (
+    "Deepseek",
+    "GptOss",
+    "GlmMoeDsa",
+    "Glm4Moe",
+    "MistralLarge3",
+    "Qwen3MoeForCausalLM",
+    "Qwen3VLMoe",
+    "Qwen3Next",
+    "KimiK25",
+    "Qwen3_5",
+    "NemotronH",
+)
+"""Architectures that fuse sums with FlashInfer by themselves."""
+
+
+def _fused_sums(request: Request) -> None:
+    """Since 0.5.14 some models switch fused sums on when several GPUs share them."""
+    state = request.state
+    name = "flashinfer-allreduce-fusion-backend"
+    if name not in state.flags or not request.model.architecture.startswith(FUSING):
+        return
+    parallel, nodes = state.number("tp-size") or 1, state.number("nnodes") or 1
+    fits = (request.hopper and nodes == 1) or request.data_centre_blackwell
+    alone = state.text("moe-a2a-backend") in (None, "none") and not state.on("enable-dp-attention")
+    if fits and parallel > 1 and alone:
+        state.fill(name, "auto")
+    if state.on("enforce-disable-flashinfer-allreduce-fusion"):
+        state.values.pop(name, None)
+
+
+def _graphs(request: Request) -> None:
+    """Write the graph flags in one way: both phases off is one flag per phase; idle sizes go."""
+    state = request.state
+    if request.split_graphs:
+        for phase in ("decode", "prefill"):
+            backend = state.text(f"cuda-graph-backend-{phase}")
+            off = state.on("disable-cuda-graph") or state.on(f"disable-{phase}-cuda-graph")
+            if backend == "disabled" or (off and backend is None):
+                state.values[f"disable-{phase}-cuda-graph"] = True
+                state.values.pop(f"cuda-graph-backend-{phase}", None)
+        state.values.pop("disable-cuda-graph", None)
+        decode_off = state.on("disable-decode-cuda-graph")
+    else:
+        decode_off = state.on("disable-cuda-graph")
+    if decode_off:
+        for name in (graph_flag(request), "disable-cuda-graph-padding"):
+            state.ignore(name, "nothing is captured for decoding")
+    if not state.on("enable-torch-compile"):
+        state.ignore("torch-compile-max-bs", "nothing is compiled without enable-torch-compile")
 
 
 def _unread(state: Resolution) -> None:

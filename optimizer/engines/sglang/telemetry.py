@@ -13,7 +13,7 @@ from typing import Any
 from optimizer.engines.fields import Record, count_kinds, number, pick, rate, summarise, truth, whole
 from optimizer.engines.logtext import logical_lines, read_lines
 
-_MARKER = re.compile(r"(Decode|Prefill)\s*batch\b(?!_)", re.IGNORECASE)
+_MARKER = re.compile(r"(Decode|Prefill)\s*batch\b(?!_)")
 _HEADER = re.compile(r"\[[^\[\]]{0,120}\]?\s*$")
 _RANKS = {
     "dp_rank": re.compile(r"\bDP(\d{1,4})\b"),

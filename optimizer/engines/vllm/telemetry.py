@@ -16,10 +16,9 @@ from optimizer.engines.numbers import NUMBER, as_float
 _MARKER = re.compile(
     r"(?P<throughput>(?:Engine\s*\d{1,4}\s*:\s*)?Avg\s*prompt\s*throughput)"
     r"|(?P<spec>Spec\s*Decoding\s*metrics|Speculative\s*metrics)",
-    re.IGNORECASE,
 )
 _THROUGHPUT = (
-    Field("engine", re.compile(r"Engine\s*(\d{1,4})\s*:", re.IGNORECASE), int),
+    Field("engine", re.compile(r"Engine\s*(\d{1,4})\s*:"), int),
     number("prompt_tps", r"Avg\s*prompt\s*throughput"),
     number("gen_tps", r"Avg\s*generation\s*throughput"),
     whole("running", r"(?<!\w)Running"),
@@ -43,7 +42,7 @@ _SPEC = (
 _POSITIONS = re.compile(
     rf"Per-\s*position\s*acceptance\s*rate\s*:\s*((?:{NUMBER})(?:\s*,\s*{NUMBER}(?!\s*tokens))*)", re.I
 )
-_ALL_POSITIONS = re.compile(r"\s*across\s*all\s*(\d{1,3})\s*positions", re.IGNORECASE)
+_ALL_POSITIONS = re.compile(r"\s*across\s*all\s*(\d{1,3})\s*positions")
 
 
 def read_log(text: str) -> list[Record]:

@@ -93,7 +93,7 @@ g_start_home() {
     echo home >"$DIR/kind"
     cp "$G/meta" "$DIR/meta"
     cp "$G/home.sh" "$DIR/launch.sh"
-    setsid /bin/sh "$DIR/launch.sh" "$DIR" </dev/null >>"$DIR/log" 2>&1 9>&- &
+    r_detach "$DIR/log" /bin/sh "$DIR/launch.sh" "$DIR"
     g_log home_started "run $g_run"
 }
 
@@ -118,9 +118,9 @@ g_bring_home() {
         g_served && return 0
         if [ "$g_unit" = - ] && [ -s "$BASE/runs/$g_run/exit" ]; then
             g_log home_died "status $(cat "$BASE/runs/$g_run/exit"), log: $(tail -c 300 "$BASE/runs/$g_run/log")"
-            [ $g_attempt -ge 3 ] && break
+            [ $g_attempt -ge 4 ] && break
+            r_nap $((g_attempt * g_attempt * 3))
             g_attempt=$((g_attempt + 1))
-            r_nap 10
             r_lock 12000 && g_mine || return 1
             g_start_home
             r_unlock

@@ -22,7 +22,7 @@ r_now
 [ "$3" -gt 0 ] && r_end=$((NOW + $3)) || r_end=0
 echo "$NOW $2 $r_end" >"$G/lease"
 echo "$1" >"$G/token"
-setsid /bin/sh "$G/guard.sh" "$BASE" "$1" </dev/null >>"$G/out" 2>&1 9>&- &
+r_detach "$G/out" /bin/sh "$G/guard.sh" "$BASE" "$1"
 r_tries=0
 while ! [ -s "$G/pid" ] && [ $r_tries -lt 300 ]; do
     r_nap 0.01

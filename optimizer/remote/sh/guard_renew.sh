@@ -20,6 +20,6 @@ if [ -s "$G/pid" ] && read -r r_p r_s <"$G/pid" && r_stat "$r_p" && [ "$S_START"
 else
     rm -f "$G/pid"
     read -r r_token <"$G/token"
-    setsid /bin/sh "$G/guard.sh" "$BASE" "$r_token" </dev/null >>"$G/out" 2>&1 9>&- &
+    r_detach "$G/out" /bin/sh "$G/guard.sh" "$BASE" "$r_token"
     echo restarted
 fi

@@ -4,7 +4,7 @@ r_base "$1"
 r_make_base
 r_lock "$4" || { echo '!busy'; exit 90; }
 r_fence "$3"
-[ "$6" = home ] || r_not_fired
+[ "$6" = home ] || [ "$3" = - ] || r_not_fired
 DIR=$BASE/runs/$2
 r_report() {
     read -r r_pid r_start <"$DIR/pid"
@@ -34,7 +34,7 @@ if [ "$8" = 1 ] && command -v nvidia-smi >/dev/null 2>&1; then
     nvidia-smi --query-gpu=index,memory.used --format=csv,noheader,nounits >"$DIR/gpu_before" 2>/dev/null
 fi
 printf '%s\n' "$9" >"$DIR/launch.sh"
-setsid /bin/sh "$DIR/launch.sh" "$DIR" </dev/null >>"$DIR/log" 2>&1 9>&- &
+r_detach "$DIR/log" /bin/sh "$DIR/launch.sh" "$DIR"
 r_tries=0
 while ! [ -s "$DIR/pid" ]; do
     r_nap 0.01

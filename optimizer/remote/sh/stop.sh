@@ -4,7 +4,7 @@ r_base "$1"
 r_make_base
 r_lock "$4" || { echo '!busy'; exit 90; }
 r_fence "$3"
-[ "$9" = 1 ] || r_not_fired
+[ "$9" = 1 ] || [ "$3" = - ] || r_not_fired
 r_id=$2 r_t=$5 r_k=$6 r_p0=$7 r_mainpid=$8
 shift 9
 GIVEN="$*"

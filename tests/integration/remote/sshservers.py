@@ -101,9 +101,8 @@ def start_sshd(folder: Path, *, port: int | None = None, host_key: Path | None =
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
     sshd = shutil.which("sshd") or "/usr/sbin/sshd"
-    process = subprocess.Popen(
-        [sshd, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=(folder / "log").open("ab")
-    )
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=log)
     try:
         wait_for_port(port)
     except OSError:
@@ -154,6 +153,10 @@ class EmbeddedServer:
             for connection in list(self._connections):
                 connection.abort()
             await self._acceptor.wait_closed()
+            rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*rest, return_exceptions=True)
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -212,5 +215,22 @@ class EmbeddedServer:
             cwd=str(Path.home()),
             env={"HOME": str(Path.home()), "PATH": os.environ["PATH"], "USER": self.user, **self.env},
         )
-        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
-        process.exit(await child.wait())
+        assert child.stdin and child.stdout and child.stderr
+        feed = asyncio.create_task(_pump(process.stdin, child.stdin))
+        await asyncio.gather(_pump(child.stdout, process.stdout), _pump(child.stderr, process.stderr))
+        status = await child.wait()
+        feed.cancel()
+        process.exit(status)
+
+
+async def _pump(source: Any, sink: Any) -> None:
+    """Move bytes until either end is gone."""
+    try:
+        while data := await source.read(65536):
+            sink.write(data)
+            await sink.drain()
+        if isinstance(sink, asyncio.StreamWriter):
+            sink.close()
+    except (OSError, asyncssh.Error):
+        if isinstance(sink, asyncio.StreamWriter):
+            sink.close()

@@ -1,0 +1,1 @@
+"""False wins and power of the verdict, by simulation and on recorded tables."""

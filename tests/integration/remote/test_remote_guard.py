@@ -1,0 +1,284 @@
+"""The original server: found, stopped, put back by us, and by the guard when we are gone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from optimizer.clock import Deadline
+from optimizer.errors import FenceRefused, NeedsAttention, NotFound, PortTaken
+from optimizer.remote import guard, home, process
+from optimizer.remote.base import HomeServer
+from tests.integration.remote.conftest import REPLICA, Box
+from tests.integration.remote.sshservers import Sshd, free_port, wait_for_port
+
+SOON = timedelta(hours=1)
+CONTROLLER = Path(__file__).with_name("controller.py")
+
+
+def replica(port: int, *extra: str) -> list[str]:
+    return [sys.executable, str(REPLICA / "__main__.py"), "--model-path", "/models/m", "--port", str(port),
+            "--replica-load-s", "0.2", *extra]  # fmt: skip
+
+
+@dataclass
+class Original:
+    """A server that somebody else started before us."""
+
+    process: subprocess.Popen[bytes]
+    argv: list[str]
+    cwd: Path
+    port: int
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Iterator[Original]:
+    cwd = tmp_path / "the owner's dir"
+    cwd.mkdir()
+    port = free_port()
+    argv = replica(port, "--served-model-name", "the owner's $MODEL")
+    env = {"PATH": os.environ["PATH"], "OWNER_SETTING": "two  words\nand a line $(id)"}
+    started = subprocess.Popen(
+        argv, cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    wait_for_port(port)
+    yield Original(started, argv, cwd, port)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+
+
+def healthy(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def model_of(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5) as answer:
+        return str(json.load(answer)["data"][0]["id"])
+
+
+def wait_until(check: object, seconds: float) -> float:
+    began = time.monotonic()
+    while not check():  # type: ignore[operator]
+        assert time.monotonic() - began < seconds, "did not happen in time"
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def events(box: Box) -> list[str]:
+    return [e["event"] for e in guard.history(box.link, run_dir=box.run_dir)]
+
+
+def test_home_is_found_stopped_and_put_back_exactly(box: Box, original: Original) -> None:
+    found = home.find(box.link, original.port, Deadline.after(60), run_dir=box.run_dir)
+    assert list(found.argv) == original.argv
+    assert found.cwd == str(original.cwd) and found.found == "proc"
+    assert found.env["OWNER_SETTING"] == "two  words\nand a line $(id)"
+    home.stop(box.link, found, run_dir=box.run_dir, fence=1, deadline=Deadline.after(60))
+    assert original.process.wait(5) is not None
+    assert not healthy(original.port)
+    done = home.restore(box.link, found, run_dir=box.run_dir, fence=1, deadline=Deadline.after(60))
+    assert done.server is not None and done.server.kind == "home" and not done.already_serving
+    assert model_of(original.port) == "the owner's $MODEL"
+    again = home.find(box.link, original.port, Deadline.after(60), run_dir=box.run_dir)
+    assert (again.argv, again.cwd) == (found.argv, found.cwd)
+    assert again.env == {k: v for k, v in found.env.items() if k != "PWD"}
+    environ = Path(f"/proc/{again.pid}/environ").read_bytes().split(b"\0")
+    assert b"OWNER_SETTING=two  words\nand a line $(id)" in environ
+    assert not [v for v in environ if v.startswith((b"SSH_", b"REPLICA_"))]  # nothing of our login leaks in
+    second = home.restore(box.link, found, run_dir=box.run_dir, fence=1, deadline=Deadline.after(60))
+    assert second.already_serving and second.server is None
+    home.stop(box.link, found, run_dir=box.run_dir, fence=1, deadline=Deadline.after(60))
+    assert not healthy(original.port)
+
+
+def test_a_server_that_is_not_home_is_not_stopped(local_box: Box, original: Original) -> None:
+    other = HomeServer(argv=("something", "else"), port=original.port)
+    with pytest.raises(PortTaken, match="not the original server"):
+        home.stop(local_box.link, other, run_dir=local_box.run_dir, fence=1, deadline=Deadline.after(60))
+    assert healthy(original.port)
+
+
+def test_no_home_and_a_trial_in_its_place_are_told(local_box: Box) -> None:
+    with pytest.raises(NotFound, match="nothing listens"):
+        home.find(local_box.link, local_box.port, Deadline.after(60), run_dir=local_box.run_dir)
+    server = local_box.launch()
+    local_box.wait(server)
+    with pytest.raises(PortTaken, match=server.run_id):
+        home.find(local_box.link, local_box.port, Deadline.after(60), run_dir=local_box.run_dir)
+    local_box.stop(server)
+
+
+def test_a_home_that_does_not_come_back_needs_attention(local_box: Box) -> None:
+    broken = HomeServer(
+        argv=(*replica(local_box.port), "--replica-fail", "capture"), port=local_box.port, found="given"
+    )
+    with pytest.raises(NeedsAttention, match=r"status 137.*Capture cuda graph failed"):
+        home.restore(local_box.link, broken, run_dir=local_box.run_dir, fence=1, deadline=Deadline.after(60))
+
+
+def test_restore_stops_leftover_trials_first(local_box: Box) -> None:
+    trial = local_box.launch()
+    local_box.wait(trial)
+    given = HomeServer(argv=tuple(replica(local_box.port)), port=local_box.port)
+    done = home.restore(local_box.link, given, run_dir=local_box.run_dir, fence=None, deadline=Deadline.after(60))
+    assert done.stopped == (trial.run_id,)
+    assert healthy(local_box.port)
+    home.stop(local_box.link, given, run_dir=local_box.run_dir, fence=None, deadline=Deadline.after(60))
+
+
+def kill_in(phase: str, controller: subprocess.Popen[str]) -> float:
+    """Kill a controller just after it entered a phase; returns when."""
+    assert controller.stdout
+    while controller.stdout.readline().strip() != phase:
+        assert controller.poll() is None
+    time.sleep(0.05)
+    controller.kill()
+    controller.wait()
+    return time.monotonic()
+
+
+def silent_for(box: Box, seconds: int) -> None:
+    """Make the lease that old, as if nobody had renewed it since."""
+    lease = Path(box.run_dir) / "guard" / "lease"
+    _, grace, end = lease.read_text().split()
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    lease.write_text(f"{int((uptime - seconds) * 100)} {grace} {end}\n")
+
+
+def arm(box: Box, server: HomeServer, grace_s: float, until: timedelta = SOON) -> None:
+    guard.arm(
+        box.link, server, run_dir=box.run_dir, fence=box.fence, deadline_at=datetime.now(UTC) + until, grace_s=grace_s
+    )
+
+
+def test_the_guard_waits_while_it_is_renewed_then_acts_and_everything_is_refused(local_box: Box) -> None:
+    box = local_box
+    given = HomeServer(argv=tuple(replica(box.port, "--served-model-name", "home")), port=box.port)
+    arm(box, given, 600)
+    trial = box.launch("--replica-escape", "--replica-ignore-term")
+    box.wait(trial)
+    silent_for(box, 595)
+    assert guard.renew(
+        box.link, run_dir=box.run_dir, fence=box.fence, deadline_at=datetime.now(UTC) + SOON, grace_s=600
+    )
+    time.sleep(6)  # without the renewal it had acted by now
+    assert "fired" not in events(box)
+    silent_for(box, 601)
+    wait_until(lambda: healthy(box.port) and model_of(box.port) == "home", 60)
+    wait_until(lambda: "done" in events(box), 30)
+    assert events(box) == ["armed", "fired", "stopped", "home_started", "home_serving", "done"]
+    for refused in (
+        lambda: box.launch(),
+        lambda: box.stop(trial),
+        lambda: guard.renew(box.link, run_dir=box.run_dir, fence=box.fence, deadline_at=None, grace_s=1),
+    ):
+        with pytest.raises(FenceRefused, match="guard has restored"):
+            refused()
+    assert [r.kind for r in process.find_runs(box.link, run_dir=box.run_dir)] == ["home"]
+    arm(box, given, 60)  # taking the host back
+    home.stop(box.link, given, run_dir=box.run_dir, fence=box.fence, deadline=Deadline.after(60))
+    guard.disarm(box.link, run_dir=box.run_dir, fence=box.fence)
+    assert guard.state(box.link, run_dir=box.run_dir) == guard.GuardState(False, False, "")
+
+
+def test_the_deadline_counts_although_the_lease_is_fresh(local_box: Box) -> None:
+    box = local_box
+    given = HomeServer(argv=tuple(replica(box.port)), port=box.port)
+    arm(box, given, 600, timedelta(seconds=1))
+    wait_until(lambda: healthy(box.port), 60)
+    fired = next(e for e in guard.history(box.link, run_dir=box.run_dir) if e["event"] == "fired")
+    assert "deadline" in fired["detail"]
+
+
+def test_a_killed_guard_is_started_again_by_the_next_renewal(local_box: Box) -> None:
+    box = local_box
+    arm(box, HomeServer(argv=("true",), port=box.port), 600)
+    pid = int((Path(box.run_dir) / "guard" / "pid").read_text().split()[0])
+    os.kill(pid, signal.SIGKILL)
+    assert not guard.renew(box.link, run_dir=box.run_dir, fence=box.fence, deadline_at=None, grace_s=600)
+    wait_until(lambda: guard.state(box.link, run_dir=box.run_dir).alive, 5)
+    guard.disarm(box.link, run_dir=box.run_dir, fence=box.fence)
+
+
+def test_a_home_that_dies_is_tried_again_by_the_guard(local_box: Box, tmp_path: Path) -> None:
+    """GPU memory may come back late: the first start of home fails, the second works."""
+    box = local_box
+    once = tmp_path / "once"
+    once.write_text("x\n")
+    argv = replica(box.port, "--replica-fail", "gpu_dirty", "--replica-fail-times", str(once))
+    arm(box, HomeServer(argv=tuple(argv), port=box.port), 1)
+    wait_until(lambda: healthy(box.port), 90)
+    wait_until(lambda: "done" in events(box), 30)
+    assert events(box).count("home_died") == 1 and events(box).count("home_started") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.needs("sshd")
+def test_ratchet_killed_in_any_phase_leaves_home_serving(sshd: Sshd, tmp_path: Path) -> None:
+    ssh_server = sshd
+    grace_s = 6.0
+    phases = ("stop", "launch", "readiness", "benchmark", "restore")
+    originals = []
+    controllers: dict[str, tuple[subprocess.Popen[str], Box]] = {}
+    from optimizer.remote import connect
+
+    for phase in phases:
+        port = free_port()
+        argv = replica(
+            port, "--served-model-name", f"home of {phase}", *(["--replica-ignore-term"] * (phase == "stop"))
+        )
+        originals.append(
+            subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        )
+        wait_for_port(port)
+        box = Box(connect.open_link(ssh_server.entry()), str(tmp_path / phase), port, fence=2)
+        trial = replica(port, "--replica-escape", "--replica-load-s", "30" if phase == "readiness" else "0.2")
+        job = {"entry": ssh_server.entry().model_dump(), "run_dir": box.run_dir, "port": port, "grace_s": grace_s,
+               "trial": trial}  # fmt: skip
+        controller = subprocess.Popen(
+            [sys.executable, str(CONTROLLER), json.dumps(job)], stdout=subprocess.PIPE, text=True
+        )
+        controllers[phase] = (controller, box)
+    try:
+        with ThreadPoolExecutor(len(phases)) as pool:
+            killed_at = dict(pool.map(lambda item: (item[0], kill_in(item[0], item[1][0])), controllers.items()))
+        for phase, (_, box) in controllers.items():
+            wait_until(lambda box=box: "done" in events(box), grace_s + 10 + killed_at[phase] - time.monotonic() + 5)
+            assert healthy(box.port) and model_of(box.port) == f"home of {phase}"
+            assert [r.kind for r in process.find_runs(box.link, run_dir=box.run_dir)] in (["home"], [])
+            served = next(e for e in guard.history(box.link, run_dir=box.run_dir) if e["event"] == "home_serving")
+            fired = next(e for e in guard.history(box.link, run_dir=box.run_dir) if e["event"] == "fired")
+            assert served["uptime_s"] - fired["uptime_s"] <= 10
+            found = home.find(box.link, box.port, Deadline.after(60), run_dir=box.run_dir)
+            again = home.restore(box.link, found, run_dir=box.run_dir, fence=2, deadline=Deadline.after(60))
+            assert again.already_serving
+            home.stop(box.link, found, run_dir=box.run_dir, fence=None, deadline=Deadline.after(60))
+    finally:
+        for controller, box in controllers.values():
+            controller.kill()
+            controller.wait()
+            if controller.stdout:
+                controller.stdout.close()
+            box.link.close()
+        for process_ in originals:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process_.pid, signal.SIGKILL)
+            process_.wait()

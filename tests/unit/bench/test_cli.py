@@ -1,0 +1,96 @@
+"""`ratchet verdict` and the arguments of `ratchet bench`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from api.cli.bench import _base, _section, bench
+from api.cli.bench_view import histogram
+from optimizer.errors import BadInput
+from tests.unit.bench.test_judging import restarts
+
+
+def ratchet(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "api.cli.main", *args]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+def pairs(ratio: float, count: int) -> dict[str, Any]:
+    rows = [{"arm": r.arm, "tok_s": r.tok_s} for r in restarts(ratio, count)]
+    return {"alpha": 0.05, "min_effect": 0.01, "prompts": list("abcde"), "restarts": rows}
+
+
+def test_verdict_prints_one_json_document() -> None:
+    done = ratchet("verdict", "--json", stdin=json.dumps(pairs(1.12, 5)))
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["outcome"] == "win" and document["next"] == "stop" and document["restarts"] == 10
+    assert document["ci_low"] <= document["ratio"] <= document["ci_high"]
+
+
+def test_verdict_says_what_comes_next() -> None:
+    document = json.loads(ratchet("verdict", "--json", stdin=json.dumps(pairs(1.12, 1))).stdout)
+    assert document["outcome"] == "undecided" and document["next"] == "candidate" and document["ci_high"] is None
+
+
+@pytest.mark.parametrize(
+    ("stdin", "text"),
+    [
+        ("", "not JSON"),
+        ("[]", "one JSON object"),
+        ("{}", "restarts: must be a list"),
+        ('{"restarts": [], "alpha": "x", "foo": 1}', "alpha: must be a number"),
+        ('{"restarts": [1]}', "restarts[0].arm"),
+        ('{"restarts": [], "prompts": "abc"}', "prompts: must be a list"),
+    ],
+)
+def test_verdict_refuses_bad_input(stdin: str, text: str) -> None:
+    done = ratchet("verdict", "--json", stdin=stdin)
+    assert done.returncode == 2 and done.stdout == "" and text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_bench_takes_any_form_of_the_url() -> None:
+    for url in (
+        "localhost:8000",
+        "http://localhost:8000/",
+        "http://localhost:8000/v1",
+        "localhost:8000/v1/completions",
+    ):
+        assert _base(url) == "http://localhost:8000"
+    assert _base("https://host/prefix/v1") == "https://host/prefix"
+    with pytest.raises(BadInput):
+        _base("ftp://x")
+
+
+def test_bench_reads_workloads_in_every_form(tmp_path: Any) -> None:
+    assert _section("random-tokens") == {"preset": "random-tokens"}
+    assert _section("{max_tokens: 5}") == {"max_tokens": 5}
+    (tmp_path / "w.yaml").write_text("workload: {repeats: 2}\n")
+    assert _section(str(tmp_path / "w.yaml")) == {"repeats": 2}
+    assert _section("mine.jsonl") == {"jsonl": "mine.jsonl"}
+
+
+@pytest.mark.parametrize(
+    "args", [["http://x", "--concurrency", "a"], ["http://x", "--workload", "nope"], ["http://x", "--rate", "0"]]
+)
+def test_bench_refuses_bad_input(args: list[str]) -> None:
+    result = CliRunner().invoke(bench, args)
+    assert isinstance(result.exception, BadInput)
+
+
+def test_bench_has_help() -> None:
+    result = CliRunner().invoke(bench, ["--help"])
+    assert result.exit_code == 0 and "--concurrency" in result.output
+
+
+def test_histograms_show_every_value_once() -> None:
+    lines = histogram([1.0] * 5 + [2.0] * 3 + [50.0])
+    assert sum(int(line.rsplit(" ", 1)[1]) for line in lines) == 9
+    assert histogram([3.0, 3.0])

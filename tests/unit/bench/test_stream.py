@@ -1,0 +1,112 @@
+"""Reading streamed answers: whole, cut anywhere, broken."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optimizer.bench.stream import Answer, is_complete, read_answer
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def event(document: object) -> bytes:
+    return b"data: " + json.dumps(document, ensure_ascii=False).encode() + b"\n\n"
+
+
+def delta(text: str | None, finish: str | None = None) -> dict[str, object]:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
+
+
+WHOLE = (
+    HEAD
+    + b"".join(chunk(event(delta(t))) for t in (None, "Grüße", ", 世", "界!"))
+    + chunk(event(delta(None, "stop")))
+    + chunk(event({"choices": [], "usage": {"completion_tokens": 4, "prompt_tokens": 9}}))
+    + chunk(b"data: [DONE]\n\n")
+    + b"0\r\n\r\n"
+)
+
+
+def read(data: bytes, api: str = "chat", *, closed: bool = False) -> Answer:
+    return read_answer([(0.0, data)], api, closed=closed)
+
+
+def test_a_whole_answer() -> None:
+    answer = read(WHOLE)
+    assert "".join(answer.text) == "Grüße, 世界!"
+    assert (answer.output_tokens, sum(answer.counts), answer.prompt_tokens) == (4, 3, 9)
+    assert answer.finish_reason == "stop" and answer.error is None
+
+
+@given(st.lists(st.integers(1, len(WHOLE) - 1), max_size=12))
+def test_it_does_not_matter_where_it_is_cut(cuts: list[int]) -> None:
+    edges = [0, *sorted(set(cuts)), len(WHOLE)]
+    pieces = [(float(i), WHOLE[a:b]) for i, (a, b) in enumerate(pairwise(edges))]
+    answer = read_answer(pieces, "chat", closed=False)
+    assert "".join(answer.text) == "Grüße, 世界!" and answer.error is None
+    assert answer.times == sorted(answer.times)
+    assert is_complete(pieces) and not is_complete(pieces[:-1])
+
+
+def test_a_token_has_the_time_at_which_its_event_was_whole() -> None:
+    body = chunk(event(delta("a")))
+    pieces = [(1.0, HEAD + body[:20]), (2.0, body[20:]), (3.0, chunk(event(delta("b")))), (4.0, b"0\r\n\r\n")]
+    assert read_answer(pieces, "chat", closed=False).times == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", "dropped: the server closed"),
+        (WHOLE[:-40], "dropped: the stream ended after 3 tokens"),
+        (HEAD + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n", "empty"),
+        (HEAD + chunk(b"data: {oops\n\n") + b"0\r\n\r\n", "bad_stream"),
+        (HEAD + chunk(b"data: [1]\n\n") + b"0\r\n\r\n", "bad_stream"),
+        (HEAD + chunk(event({"error": {"message": "out of memory"}})) + b"0\r\n\r\n", "server_error: out of memory"),
+        (HEAD + chunk(b'error: {"message": "slot"}\n\n') + b"0\r\n\r\n", "server_error"),
+        (b"no HTTP at all\r\n\r\n", "bad_http"),
+        (b'HTTP/1.1 503 X\r\nContent-Length: 31\r\n\r\n{"error":{"message":"loading"}}\n', "http_503: loading"),
+        (b"HTTP/1.1 502 X\r\nContent-Length: 11\r\n\r\nbad gateway", "http_502: bad gateway"),
+        (b'HTTP/1.1 422 X\r\nContent-Length: 20\r\n\r\n{"detail": "no max"}', "http_422"),
+    ],
+)
+def test_errors_are_named(data: bytes, error: str) -> None:
+    assert (read(data, closed=True).error or "").startswith(error)
+
+
+def test_an_answer_that_ends_with_its_connection() -> None:
+    plain = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    done = plain + event(delta("a")) + event(delta("b")) + b"data: [DONE]\n\n"
+    assert read(done, closed=True).error is None
+    assert (read(done[:-15], closed=True).error or "").startswith("dropped")
+
+
+def test_reasoning_and_tool_calls_are_tokens_too() -> None:
+    parts = [{"reasoning_content": "hm"}, {"tool_calls": [{"function": {"arguments": "{}"}}]}, {"content": "x"}]
+    data = HEAD + b"".join(chunk(event({"choices": [{"delta": d}]})) for d in parts) + b"0\r\n\r\n"
+    assert read(data).text == ["hm", "{}", "x"]
+
+
+def test_running_usage_counts_every_event() -> None:
+    events = [{**delta(t), "usage": {"completion_tokens": n, "prompt_tokens": 5}} for t, n in (("ab", 3), ("cd", 4))]
+    last = {"choices": [], "usage": {"completion_tokens": 4, "prompt_tokens": 5}}
+    answer = read(HEAD + b"".join(chunk(event(e)) for e in (*events, last)) + b"0\r\n\r\n")
+    assert answer.counts == [3, 1] and answer.exact and answer.output_tokens == 4
+
+
+def test_sglang_text_may_be_cumulative_or_new() -> None:
+    for texts in (("He", "Hello"), ("He", "llo")):
+        events = [{"text": t, "meta_info": {"completion_tokens": i + 1}} for i, t in enumerate(texts)]
+        events[-1]["meta_info"] |= {"finish_reason": {"type": "length"}, "spec_verify_ct": 1}  # type: ignore[operator]
+        answer = read(HEAD + b"".join(chunk(event(e)) for e in events) + b"0\r\n\r\n", "generate")
+        assert "".join(answer.text) == "Hello" and answer.counts == [1, 1]
+        assert answer.engine_timings["spec_verify_ct"] == 1 and answer.finish_reason == "length"
