@@ -15,6 +15,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
+from api.auth import KeyScope
 from api.deps import Services, authorise
 from api.problems import ApiProblem
 from storage import idempotency
@@ -35,7 +36,8 @@ class ApiRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         """Wrap the route's own handler."""
         original = super().get_route_handler()
-        scopes = [d.call.scope for d in self.dependant.dependencies if hasattr(d.call, "scope")]
+        found = (getattr(d.call, "scope", None) for d in self.dependant.dependencies)
+        scopes: list[KeyScope] = [s for s in found if s is not None]
 
         async def handle(request: Request) -> Response:
             use: Services = request.app.state.services
