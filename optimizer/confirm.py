@@ -77,7 +77,9 @@ def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], ar
     """One more fresh restart of an arm."""
     soaked = arm.startswith(SOAK)
     params = next((f.params for f in finalists if f.key == arm.removeprefix(SOAK)), {})
-    trial = attempt(run, Proposal("confirm", arm, dict(params), soak_s=run.spec.budget.soak_s if soaked else 0.0))
+    as_home = arm in {BASELINE, SELF_TEST}
+    soak_s = run.spec.budget.soak_s if soaked else 0.0
+    trial = attempt(run, Proposal("confirm", arm, dict(params), as_home=as_home, soak_s=soak_s))
     if arm == BASELINE and trial.state == "complete":
         evidence.load_baseline(run)
     return trial

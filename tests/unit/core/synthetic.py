@@ -46,7 +46,7 @@ class World:
     def trial(self, run: StudyRun, proposal: Proposal) -> TrialRecord:
         """Stand in for `run_trial`: the same rows, drawn."""
         self.started.append(proposal)
-        config = full_config(run, proposal.params)
+        config = full_config(run, None if proposal.as_home else proposal.params)
         effective = Effective(Verdict.ACCEPTED, {k: v for k, v in config.items() if k != "port"})
         now = datetime.now(UTC)
         record = TrialRecord(

@@ -186,3 +186,11 @@ def test_a_stop_between_trials_loses_nothing_and_resuming_ends_the_same(
     assert verdict["outcome"] == "win"
     assert [p.kind for p in world.started].count("baseline") == 2 + len(evidence.explored(run)) // phases.BASELINE_EVERY
     assert len(world.started) > before
+
+
+def test_a_suggestion_without_any_parameter_is_not_the_baseline(db: Database) -> None:
+    from optimizer.plan import full_config
+
+    run = study_run(db)
+    assert full_config(run, None)["threads"] == 2
+    assert "threads" not in full_config(run, {})
