@@ -34,7 +34,7 @@ class Planned:
 
 
 def plan_server(run: StudyRun, params: Mapping[str, FlagValue] | None) -> Planned:
-    """Lay `params` over the baseline (None: the baseline itself), ask the engine what really runs, and build the launch plan.
+    """Lay `params` over the baseline (None: the baseline itself), ask the engine what really runs, build the launch plan.
 
     Raises:
         BadInput: a secret that the environment refers to cannot be resolved.
