@@ -18,7 +18,7 @@ from optimizer.search.grammar import Expression, compile_expression
 from optimizer.search.parameters import rungs
 from optimizer.search.space import Parameter, Space
 
-MAX_RAW = 20_000
+MAX_RAW = 8_000
 """Raw combinations that are listed one by one; above it the space is sampled."""
 MAX_TRIES = 60
 """Uniform draws before a draw is repaired instead (a rule that one draw in 60 satisfies is tight)."""

@@ -84,8 +84,9 @@ class SearchStudy:
         self.study = study
         self.space = space
         self.sampler = sampler
-        self._storage = storage
-        self._id = storage.get_study_id_from_name(study.study_name)
+        self._storage = study._storage  # Optuna's cache over ours: finished trials are read once
+        self._backend = storage
+        self._id = self._storage.get_study_id_from_name(study.study_name)
 
     # -- asking --------------------------------------------------------------------------------------------------
 
@@ -253,6 +254,12 @@ class SearchStudy:
     def options(self) -> Options:
         """What the models use, whichever sampler proposes."""
         return self.sampler.options
+
+    def close(self) -> None:
+        """Let go of the database's connections."""
+        self._backend.remove_session()
+        if isinstance(self._backend, optuna.storages.RDBStorage):
+            self._backend.engine.dispose()
 
     def _trials(self) -> list[FrozenTrial]:
         return self._storage.get_all_trials(self._id, deepcopy=False)
