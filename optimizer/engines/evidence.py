@@ -35,7 +35,7 @@ _WAITING = re.compile(
 _USAGE = re.compile(r"usage: [a-z].{0,60}\[")
 _ACCESS = re.compile(r'"(?:get|post|put|head|options|delete) [^"]{0,300}" \d{3}|log_server_r: request:|done request: ')
 _BORING = re.compile(
-    r"decode batch|prefill batch|avg prompt throughput|slot +(?:launch|update|release|get_avail|print_t)|"
+    r"(?:decode|prefill) batch[^#]{0,12}#|avg prompt throughput|slot +(?:launch|update|release|get_avail|print_t)|"
     r"\d+(?:\.\d+)?(?:it/s|s/it)|\d+%\|.*\||capturing batches|loading (?:safetensors|pt|"
     r"model) checkpoint shards|print_info|load_tensors:|kv +\d+:"
 )
@@ -47,7 +47,7 @@ _LOW_LEVEL = re.compile(
     r"futurewarning|deprecationwarning|runtimewarning"
 )
 _ALIVE = re.compile(
-    r"decode batch|prefill batch|avg prompt throughput|print_timing|\"post [^\"]{0,200}\" 200|eval time ="
+    r"(?:decode|prefill) batch[^#]{0,12}#|avg prompt throughput|print_timing|\"post [^\"]{0,200}\" 200|eval time ="
 )
 _STOPPED = re.compile(
     r"sigterm received|shutdown triggered|gracefully exiting|received (?:signal 15|sigterm)|info: +shutting down|"

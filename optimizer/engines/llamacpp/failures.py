@@ -58,7 +58,7 @@ CAUSES = (
         r"context shift.{0,40}not supported",
         r"does not support .{0,40}(?:embedding|rerank|shift|parallel|speculat)",
         r"is not supported by (?:this|the) (?:model|context|backend)",
-        r"unsupported (?:k|v)-type|unsupported op|unsupported type|k cache type .{0,60}with block size",
+        r"unsupported (?:k|v)-type|unsupported op\b|unsupported type|k cache type .{0,60}with block size",
         r"v cache type .{0,60}with block size",
         r"--?[\w-]+ .{0,40}(?:requires|is incompatible with|cannot be used with"
         r"|conflicts with) .{0,10}--?[\w-]+",

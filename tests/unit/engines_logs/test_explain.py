@@ -222,3 +222,9 @@ def test_a_missing_draft_does_not_stop_the_study() -> None:
 def test_messages_keep_their_capitals() -> None:
     found = explain(case("vllm bad choice"))
     assert "'fp7' (choose from" in found.summary
+
+
+def test_an_exception_about_a_decode_batch_is_no_sign_of_life() -> None:
+    module = importlib.import_module("optimizer.engines.sglang.failures")
+    text = case("silent exit").text + "RuntimeError: frontier count does not match decode batch size.\n"
+    assert module.explain(text, FailureContext()).label == "scheduler_crash"
