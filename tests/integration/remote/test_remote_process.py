@@ -134,7 +134,7 @@ def test_gpu_memory_that_never_comes_back_needs_attention(local_box: Box, gpus: 
     server = local_box.launch("--replica-release-s", "-1")
     local_box.wait(server)
     with pytest.raises(NeedsAttention, match=r"GPU \d still holds 20000 MiB.*no visible process") as caught:
-        local_box.stop(server, seconds=5)
+        local_box.stop(server, seconds=8)
     assert "nvidia-smi" in caught.value.remedy
 
 

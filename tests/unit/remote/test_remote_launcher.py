@@ -39,6 +39,6 @@ def test_secrets_are_masked_by_name_by_mark_and_by_flag() -> None:
     assert shown.startswith("HF_TOKEN=***")
 
 
-def test_a_trial_launcher_deletes_itself_and_a_home_launcher_stays() -> None:
-    assert 'rm -f "$0"' in launcher.script(["x"], {}, None, run_id="r")
-    assert 'rm -f "$0"' not in launcher.script(["x"], {}, None, run_id="r", keep=True)
+def test_a_launcher_deletes_itself_before_the_server_runs() -> None:
+    text = launcher.script(["server"], {"HF_TOKEN": "x"}, None, run_id="r")
+    assert text.index('rm -f "$0"') < text.index("exec server")
