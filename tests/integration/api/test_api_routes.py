@@ -415,8 +415,11 @@ def test_best_verdict_importance_report_and_exports(service: Service) -> None:
 def test_secrets_of_the_original_server_are_never_shown(service: Service) -> None:
     filled.add_host(service.db)
     study = filled.fill_night(service.db, explored=2)
-    for path in (f"{V1}/hosts", f"{V1}/hosts/{filled.HOST}", f"{V1}/studies/{study.id}", "/hosts", f"/studies/{study.id}",
-                 f"{V1}/studies/{study.id}/report?format=json", f"{V1}/studies/{study.id}/export?format=json"):  # fmt: skip
+    one = f"{V1}/studies/{study.id}"
+    for path in (
+        *(f"{V1}/hosts", f"{V1}/hosts/{filled.HOST}", one, "/hosts", f"/studies/{study.id}"),
+        *(f"{one}/report?format=json", f"{one}/export?format=json"),
+    ):
         text = service.client.get(path).text
         assert "hf_secret" not in text, path
     assert service.call("GET", f"{V1}/hosts/{filled.HOST}").json()["home"]["env_names"] == ["HF_TOKEN"]
