@@ -44,10 +44,21 @@ class Foreground:
         """Work until the study ends; return its last row."""
         self._thread.start()
         with self._signals():
-            follow(view, lambda: not self._thread.is_alive(), plain=plain)
+            try:
+                follow(view, lambda: not self._thread.is_alive(), plain=plain)
+            finally:
+                self._see_to_the_end()
         if self._error is not None:
             raise self._error
         return studies.get(self._db, self._study_id)
+
+    def _see_to_the_end(self) -> None:
+        """Whatever became of the view, the host gets its server back before this process ends."""
+        if self._thread.is_alive():
+            self._interrupts += 1
+            if self._keeper is not None:
+                self._keeper.interrupt("the view broke; run the same command again to go on")
+            self._thread.join()
 
     def _work(self) -> None:
         clock = SystemClock()

@@ -51,15 +51,18 @@ class View:
         lines = []
         for event in fresh:
             self.last_event = event.id
-            line = self._line(event.kind, event.data)
+            line = self._ended(event.data) if event.kind == "trial" else self._line(event.kind, event.data)
             if line:
                 lines.append(line)
-        for trial in self.trials:
-            if trial.number not in self.printed and trial.finished_at is not None:
-                self.printed.add(trial.number)
-                self._remember_interval(trial)
-                lines.append(self.trial_line(trial))
         return lines
+
+    def _ended(self, data: dict[str, Any]) -> str:
+        trial = next((t for t in self.trials if t.number == data.get("number") and t.finished_at is not None), None)
+        if trial is None or trial.number in self.printed:
+            return ""
+        self.printed.add(trial.number)
+        self._remember_interval(trial)
+        return self.trial_line(trial)
 
     def _line(self, kind: str, data: dict[str, Any]) -> str:
         if kind == "phase":
@@ -74,7 +77,7 @@ class View:
             self.notes = [*self.notes, str(data.get("text"))][-3:]
             return f"{kind}: {data.get('text')}"
         elif kind == "verdict":
-            return f"verdict so far: ratio {data['ratio']:.3f} [{data['ci_low']:.3f}, {data['ci_high']:.3f}]"
+            return _verdict_line(data)
         return ""
 
     def _remember_interval(self, trial: TrialRecord) -> None:
@@ -95,7 +98,9 @@ class View:
         if trial.arm == "baseline":
             return "(as home)"
         changed = flags_that_differ(self.baseline_config(), trial.effective)
-        return " ".join(f"{k}={'-' if new is None else new}" for k, (_, new) in changed.items()) or "(as home)"
+        searched = {**(self.study.spec["space"]["parameters"] if self.study else {}), **trial.params}
+        told = {k: new for k, (_, new) in changed.items() if k in searched}
+        return " ".join(f"{k}={_short(new)}" for k, new in told.items()) or "(as home)"
 
     def best(self) -> TrialRecord | None:
         """The fastest complete trial so far."""
@@ -123,6 +128,20 @@ class View:
         accept = f" accept {trial.accept_len:.2f}" if trial.accept_len else ""
         why = f" {trial.failure['label']}: {trial.failure['summary']}" if trial.failure else ""
         return f"trial {trial.number:3d} {trial.kind:8s} {trial.state:10s} {speed}{accept}  {self.differs(trial)}{why}"
+
+
+def _verdict_line(data: dict[str, Any]) -> str:
+    """One look at the evidence; an interval that is still open is not shown."""
+    low, high = data.get("ci_low"), data.get("ci_high")
+    interval = f" [{low:.3f}, {high:.3f}]" if low and high else ", too early for an interval"
+    return (
+        f"verdict so far: {data['outcome']}, {data['ratio']:.3f} times home{interval} after {data['restarts']} restarts"
+    )
+
+
+def _short(value: Any) -> str:
+    """A value for a narrow column: the last part of a path, a dash for absent."""
+    return "-" if value is None else str(value).rsplit("/", 1)[-1]
 
 
 def table(view: View) -> Group:

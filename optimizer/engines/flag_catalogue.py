@@ -12,9 +12,6 @@ from optimizer.engines.argv import parse_argv
 from optimizer.engines.base import FlagValue
 from optimizer.engines.flagtable import FlagSet, FlagTable
 
-NO_EQUALS = frozenset({"llamacpp"})
-"""Engines whose parser does not split `--name=value`."""
-
 
 def flag_table(engine: str) -> FlagTable:
     """Return the whole table of an engine, by its canonical name."""
@@ -29,4 +26,5 @@ def flag_set(engine: str, version: str | None) -> FlagSet:
 
 def read_command_line(engine: str, words: Sequence[str], version: str | None) -> tuple[dict[str, FlagValue], list[str]]:
     """Read flags as they stand on the engine's own command line; words that belong to no flag are returned beside."""
-    return parse_argv(words, flag_set(engine, version), equals=engine not in NO_EQUALS)
+    flags = flag_set(engine, version)
+    return parse_argv(words, flags, equals=flags.reading.equals)

@@ -25,7 +25,8 @@ class Flag:
     """One flag in a span of versions. `name` is canonical, without dashes.
 
     `kind` is int, float, str, choice, bare (present or absent), switch (`--x` / `--no-x`), list (several words after
-    the flag, one string here) or json. `default` is the parser's, `None` when it has none.
+    the flag, one string here), size (a whole number, or one like 8k) or json. `default` is the parser's, `None` when
+    it has none.
     """
 
     name: str
@@ -79,6 +80,22 @@ class Flag:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How an engine's parser reads names: unique beginnings, `_` for `-`, and `--name=value`."""
+
+    beginnings: bool = False
+    underscores: bool = False
+    equals: bool = True
+
+
+READING = {
+    "sglang": Reading(beginnings=True),
+    "vllm": Reading(beginnings=True, underscores=True),
+    "llamacpp": Reading(underscores=True, equals=False),
+}
+
+
+@dataclass(frozen=True)
 class FlagSet:
     """The flags of one version, found by any spelling."""
 
@@ -105,12 +122,29 @@ class FlagSet:
     @cached_property
     def long_names(self) -> tuple[str, ...]:
         """Every long spelling, for prefix matching and suggestions."""
-        return tuple(s for f in self.flags for s in (f.name, *f.aliases, *f.negative))
+        return tuple(s for f in self.flags if not f.virtual for s in (f.name, *f.aliases, *f.negative))
 
     def find(self, name: str) -> tuple[Flag, bool] | None:
-        """Return the flag that this exact spelling means, and whether it is the negative form."""
+        """Return the flag that the engine's parser takes this spelling for, and whether it is the negative form."""
         bare = name.lstrip("-")
-        return self.by_spelling.get(bare) or self.by_spelling.get(bare.replace("_", "-"))
+        found = self.by_spelling.get(bare)
+        if found is None and self.reading.underscores:
+            found = self.by_spelling.get(bare.replace("_", "-"))
+        if found is None and len(begun := self.begun(bare)) == 1:
+            found = self.by_spelling[begun[0]]
+        return found
+
+    def begun(self, name: str) -> tuple[str, ...]:
+        """Return the long names that begin so, where the parser takes beginnings for names."""
+        if not self.reading.beginnings or not name:
+            return ()
+        wanted = name.replace("_", "-") if self.reading.underscores else name
+        return tuple(s for s in self.long_names if s.startswith(wanted))
+
+    @property
+    def reading(self) -> Reading:
+        """How this engine's parser reads names."""
+        return READING.get(self.engine, Reading())
 
     def __getitem__(self, name: str) -> Flag:
         """Return a flag by its canonical name. Raises KeyError when this version has none."""
@@ -148,10 +182,21 @@ class FlagTable:
             self._sets[known] = FlagSet(self.engine, known, tuple(inside))
         return self._sets[known]
 
+    @property
+    def ever(self) -> FlagSet:
+        """Return the flags of all versions, the newest meaning of each name first: enough to write a command line."""
+        if "" not in self._sets:
+            newest_first = sorted(self.flags, key=lambda f: version_key(f.until) if f.until else LAST, reverse=True)
+            self._sets[""] = FlagSet(self.engine, self.versions[-1], tuple(newest_first))
+        return self._sets[""]
+
     def gone(self, name: str, version: str | None) -> str:
         """Say in which versions a flag exists, when `version` has it not; empty when it never existed."""
         spans = [f"{f.since or 'the first'} to {f.until or 'today'}" for f in self.flags if name in f.spellings]
         return f"known in versions {', '.join(dict.fromkeys(spans))}" if spans else ""
+
+
+LAST = (10**9,)
 
 
 def _within(flag: Flag, key: tuple[int, ...]) -> bool:

@@ -6,6 +6,7 @@ the forcing are each engine's own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -135,6 +136,9 @@ def start(config: Config, table: FlagTable, version: str | None) -> Resolution:
 
 def _unknown(state: Resolution, table: FlagTable, name: str, version: str | None) -> None:
     state.unknown.append(name)
+    if len(begun := state.flags.begun(name)) > 1:
+        state.reject(f"{name}: ambiguous, it begins {', '.join(begun[:4])}; write the whole name")
+        return
     near = state.flags.suggest(name)
     gone = table.gone(name.lstrip("-"), version)
     hint = f"; {gone}" if gone else (f"; did you mean {near}?" if near else "")
@@ -170,9 +174,14 @@ def read_value(flag: Flag, value: FlagValue, *, negated: bool = False) -> FlagVa
         value = _on_off(flag, value)
     if flag.kind == "int":
         return _bounded(flag, _whole(value))
+    if flag.kind == "size":
+        return _size(value)
     if flag.kind == "float":
         return _bounded(flag, _real(value))
-    text = str(value).strip() if flag.kind == "list" else str(value)
+    text = " ".join(str(value).split()) if flag.kind == "list" else str(value)
+    if flag.kind == "list" and flag.item in {"int", "float"}:
+        for word in text.split():
+            _whole(word) if flag.item == "int" else _real(word)
     if flag.kind == "choice" and text not in flag.choices:
         raise ValueError(f"{text!r} is not one of {', '.join(flag.choices)}")
     return text
@@ -193,6 +202,18 @@ def _whole(value: FlagValue) -> int:
         return int(str(value).strip())
     except ValueError:
         raise ValueError(f"{value!r} is not a whole number") from None
+
+
+SIZE = re.compile(r"^(\d+(?:\.\d+)?)([kKmMgG])$")
+SIZE_FACTORS = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
+"""Small letters count in thousands, capitals in powers of two."""
+
+
+def _size(value: FlagValue) -> FlagValue:
+    text = str(value).strip()
+    if match := SIZE.match(text):
+        return int(float(match.group(1)) * SIZE_FACTORS[match.group(2)])
+    return text if text == "auto" else _whole(value)
 
 
 def _real(value: FlagValue) -> float:

@@ -20,7 +20,7 @@ DEFAULT_HOST = "127.0.0.1"
 
 def flags_to_argv(flags: Mapping[str, FlagValue]) -> list[str]:
     """Render flags in the order given. Raises ValueError for a name outside the grammar."""
-    return render_flags(flags, table().at(None))
+    return render_flags(flags, table().ever)
 
 
 def launch_plan(
@@ -28,7 +28,7 @@ def launch_plan(
 ) -> LaunchPlan:
     """Plan one server; adds host, port, alias, metrics, slots and a fixed `--fit`."""
     flags, env = split_env(config)
-    known = table().at(None)
+    known = table().ever
     asked = start(config, table(), None)
     host = asked.text("host") or DEFAULT_HOST
     port = asked.number("port") or DEFAULT_PORT

@@ -16,7 +16,7 @@ def attention(request: Request) -> None:
     """Apply the rules in SGLang's order."""
     state = request.state
     main, prefill, decode = BACKENDS
-    if prefill in state.values and state.values[prefill] == state.values.get(decode):
+    if request.since("0.5.3") and prefill in state.values and state.values[prefill] == state.values.get(decode):
         state.force(main, state.values[prefill], "the two phases name the same kernel")
     if main not in state.values and (default := default_backend(request)) is not None:
         state.fill(main, default)

@@ -62,7 +62,11 @@ def capacity(request: Request) -> None:
     listed = state.text("cuda-graph-bs-decode" if request.split_graphs else "cuda-graph-bs")
     if listed:
         largest = max(int(w) for w in listed.split())
-        state.force(name, largest, "a list of batch sizes decides the largest one")
+        if request.split_graphs:
+            state.ignore(name, "the list of batch sizes decides the largest one")
+            state.values[name] = largest
+        else:
+            state.force(name, largest, "the list of batch sizes decides the largest one")
     elif name not in state.values:
         largest = found.small_tp if (state.number("tp-size") or 1) < 4 else found.large_tp
         running = state.number("max-running-requests")
@@ -162,7 +166,7 @@ def prefill_graphs(request: Request) -> bool:
         return backend != "disabled"
     if state.on("disable-prefill-cuda-graph") or state.on("disable-cuda-graph"):
         return False
-    if not request.since("0.5.20") and (_piecewise_impossible(request) or request.model.latent_attention):
+    if not request.since("0.5.20") and (_segments_impossible(request) or request.model.latent_attention):
         return False
     if state.number("pp-size") not in (None, 1) or request.model.multimodal:
         return False
@@ -175,6 +179,11 @@ def _piecewise_impossible(request: Request) -> bool:
     if any(state.on(name) for name in blocking if name in state.flags):
         return True
     return state.number("pp-size") not in (None, 1) or request.model.multimodal
+
+
+def _segments_impossible(request: Request) -> bool:
+    """Segmented capture of prompts (0.5.14 to 0.5.18) goes without adapters and attention data parallelism."""
+    return any(request.state.on(n) for n in ("enable-lora", "enable-dp-attention") if n in request.state.flags)
 
 
 def _prefill_largest(request: Request) -> int:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from optimizer.engines.sglang.request import Request
 
+FOREIGN_TO_FP8 = frozenset({"modelopt_fp4", "awq", "gptq", "awq_marlin", "gptq_marlin", "bitsandbytes", "mxfp4"})
+
 
 def final_checks(request: Request) -> None:
     """Refuse what the server refuses at the end of reading its arguments."""
@@ -17,11 +19,14 @@ def final_checks(request: Request) -> None:
     if request.since("0.5.12") and state.on("disable-cuda-graph-padding") and state.on("enable-torch-compile"):
         state.reject("disable-cuda-graph-padding with enable-torch-compile would compile every batch size on its own")
     conservativeness = state.get("schedule-conservativeness")
-    if isinstance(conservativeness, int | float) and conservativeness < 0:
+    if isinstance(conservativeness, int | float) and conservativeness < 0 and request.since("0.5.3"):
         state.reject("schedule-conservativeness must not be negative")
     name = state.text("served-model-name") or ""
     if ":" in name and request.since("0.5.1"):
         state.reject("served-model-name must not contain a colon: it stands for an adapter")
+    judged = request.since("0.5.1") and not request.since("0.5.14")
+    if request.model.quantisation == "fp8" and state.text("quantization") in FOREIGN_TO_FP8 and judged:
+        state.reject(f"quantization {state.text('quantization')}: the checkpoint is fp8")
     _parallel(request)
     policy = state.text("schedule-policy")
     if state.on("enable-priority-scheduling") and policy not in {"fcfs", "lof"}:

@@ -22,7 +22,7 @@ NEUTRAL_ENV = {"SGLANG_SIMULATE_ACC_LEN": "a faked acceptance must never be meas
 
 def flags_to_argv(flags: Mapping[str, FlagValue]) -> list[str]:
     """Render flags in the order given. Raises ValueError for a name outside the grammar."""
-    return render_flags(flags, table().at(None))
+    return render_flags(flags, table().ever)
 
 
 def launch_plan(
@@ -30,7 +30,7 @@ def launch_plan(
 ) -> LaunchPlan:
     """Plan one server; adds host, port, served model name and metrics."""
     flags, env = split_env(config)
-    known = table().at(None)
+    known = table().ever
     asked = start(config, table(), None)
     host = asked.text("host") or DEFAULT_HOST
     port = asked.number("port") or DEFAULT_PORT

@@ -33,6 +33,7 @@ def effective(
     _deprecated(request)
     capacity(request)
     attention(request)
+    _fused_sums(request)
     state.fill("sampling-backend", "flashinfer")
     experts(request)
     speculation(request)
@@ -46,6 +47,37 @@ def _deprecated(request: Request) -> None:
     if request.since("0.5.14") and state.on("enable-flashinfer-allreduce-fusion"):
         state.force("enable-flashinfer-allreduce-fusion", None, "an old name of flashinfer-allreduce-fusion-backend")
         state.fill("flashinfer-allreduce-fusion-backend", "auto")
+
+
+FUSING = (
+    "Deepseek",
+    "GptOss",
+    "GlmMoeDsa",
+    "Glm4Moe",
+    "MistralLarge3",
+    "Qwen3MoeForCausalLM",
+    "Qwen3VLMoe",
+    "Qwen3Next",
+    "KimiK25",
+    "Qwen3_5",
+    "NemotronH",
+)
+"""Architectures that fuse sums with FlashInfer by themselves."""
+
+
+def _fused_sums(request: Request) -> None:
+    """Since 0.5.14 some models switch fused sums on when several GPUs share them."""
+    state = request.state
+    name = "flashinfer-allreduce-fusion-backend"
+    if name not in state.flags or not request.model.architecture.startswith(FUSING):
+        return
+    parallel, nodes = state.number("tp-size") or 1, state.number("nnodes") or 1
+    fits = (request.hopper and nodes == 1) or request.data_centre_blackwell
+    alone = state.text("moe-a2a-backend") in (None, "none") and not state.on("enable-dp-attention")
+    if fits and parallel > 1 and alone:
+        state.fill(name, "auto")
+    if state.on("enforce-disable-flashinfer-allreduce-fusion"):
+        state.values.pop(name, None)
 
 
 def _graphs(request: Request) -> None:
