@@ -39,7 +39,16 @@ def effective(
     speculation(request)
     final_checks(request)
     _graphs(request)
+    state.fill_defaults(lambda name: _idle(request, name))
     return state.finish()
+
+
+def _idle(request: Request, name: str) -> bool:
+    if name.startswith("speculative-ngram-"):
+        return request.algorithm != "NGRAM"
+    if name.startswith("speculative-"):
+        return not request.algorithm
+    return name == "torch-compile-max-bs" and not request.state.on("enable-torch-compile")
 
 
 def _deprecated(request: Request) -> None:

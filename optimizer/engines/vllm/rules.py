@@ -56,7 +56,11 @@ def effective(
     _memory(state)
     _graphs(state)
     _parallel(state, hardware)
+    state.fill_defaults(lambda name: name.startswith("spec-") or name in GRAPH_FLAGS)
     return state.finish()
+
+
+GRAPH_FLAGS = frozenset({"cudagraph-mode", "cudagraph-capture-sizes", "max-cudagraph-capture-size"})
 
 
 GIB_LARGE, GIB_LARGEST = 70, 160
