@@ -77,7 +77,7 @@ class View:
             self.notes = [*self.notes, str(data.get("text"))][-3:]
             return f"{kind}: {data.get('text')}"
         elif kind == "verdict":
-            return f"verdict so far: ratio {data['ratio']:.3f} [{data['ci_low']:.3f}, {data['ci_high']:.3f}]"
+            return _verdict_line(data)
         return ""
 
     def _remember_interval(self, trial: TrialRecord) -> None:
@@ -128,6 +128,15 @@ class View:
         accept = f" accept {trial.accept_len:.2f}" if trial.accept_len else ""
         why = f" {trial.failure['label']}: {trial.failure['summary']}" if trial.failure else ""
         return f"trial {trial.number:3d} {trial.kind:8s} {trial.state:10s} {speed}{accept}  {self.differs(trial)}{why}"
+
+
+def _verdict_line(data: dict[str, Any]) -> str:
+    """One look at the evidence; an interval that is still open is not shown."""
+    low, high = data.get("ci_low"), data.get("ci_high")
+    interval = f" [{low:.3f}, {high:.3f}]" if low and high else ", too early for an interval"
+    return (
+        f"verdict so far: {data['outcome']}, {data['ratio']:.3f} times home{interval} after {data['restarts']} restarts"
+    )
 
 
 def _short(value: Any) -> str:

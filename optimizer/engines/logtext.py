@@ -163,9 +163,10 @@ MAX_WRAPS = 12
 MIN_WIDTH = 36
 """A terminal narrower than this is not assumed: a shorter line ended by itself."""
 _ENDS_COMPLETE = re.compile(
-    r"(?:queue-req:\s*\d+|\(token/s\):\s*\d+[.,]\d\d|\d%|per second\)|generated\)|mean len = *\d+[.,]\d\d|t/s)[,\s]*$"
+    r"(?:queue-req:\s*\d+[,\s]*|\(token/s\):\s*\d+[.,]\d\d|\d%|per second\)|generated\)|"
+    r"mean len = *\d+[.,]\d\d|t/s)\s*$"
 )
-_DIGITS_ONLY = re.compile(r"\d{1,6},?\s*$")
+_MORE = re.compile(r"\s*\d{0,6}\s*(?:,|#|$)")
 
 
 def logical_lines(lines: list[LogLine]) -> Iterator[Logical]:
@@ -191,4 +192,4 @@ def logical_lines(lines: list[LogLine]) -> Iterator[Logical]:
 def _continues(last: LogLine, text: str, following: LogLine) -> bool:
     if len(last.raw) < MIN_WIDTH or starts_record(following.text) or following.number - last.number > 1:
         return False
-    return not _ENDS_COMPLETE.search(text[-60:]) or _DIGITS_ONLY.match(following.text) is not None
+    return not _ENDS_COMPLETE.search(text[-60:]) or _MORE.match(following.text) is not None

@@ -55,7 +55,7 @@ def arm(
     start = "exit 0"
     if not home.systemd_unit:
         start = launcher.script(
-            home.argv, home.env, home.cwd, run_id=run_id, clean_env=home.found == "proc", keep=True, user=home.user
+            home.argv, home.env, home.cwd, run_id=run_id, clean_env=home.found == "proc", user=home.user
         )
     meta = json.dumps({"port": home.port, "command_line": launcher.masked_command(home.argv, home.env)})
     scripts.call(
@@ -97,7 +97,8 @@ def history(link: HostLink, *, run_dir: str, deadline: Deadline | None = None) -
     Events: armed, fired, stopped, stuck, home_started, home_serving, home_died, home_failed, done.
     """
     body = scripts.text("lib") + f'r_base "$1"\ntail -n {HISTORY_LINES} "$BASE/guard/log" 2>/dev/null\nexit 0\n'
-    done = link.sh(body, run_dir, deadline=deadline or Deadline.after(COMMAND_S))
+    limit = deadline or Deadline.after(COMMAND_S)
+    done = scripts.persist(link, lambda: link.sh(body, run_dir, deadline=limit), limit)
     events = []
     for line in done.text.splitlines():
         try:
@@ -114,7 +115,8 @@ def state(link: HostLink, *, run_dir: str, deadline: Deadline | None = None) -> 
         '[ -s "$G/pid" ] && read -r r_p r_s <"$G/pid" && r_stat "$r_p" && [ "$S_START" = "$r_s" ] && echo alive\n'
         '[ -s "$G/fired" ] && sed "s/^/fired /" "$G/fired"\nexit 0\n'
     )
-    lines = link.sh(body, run_dir, deadline=deadline or Deadline.after(COMMAND_S)).text.splitlines()
+    limit = deadline or Deadline.after(COMMAND_S)
+    lines = scripts.persist(link, lambda: link.sh(body, run_dir, deadline=limit), limit).text.splitlines()
     fired = next((line.removeprefix("fired ") for line in lines if line.startswith("fired ")), "")
     return GuardState("armed" in lines, "alive" in lines, fired)
 

@@ -30,7 +30,7 @@ if [ "$2" != run ]; then
     echo "$$ ${{20}}" >"$DIR/leader"
     trap : TERM HUP INT QUIT
     exec 3>&2 2>/dev/null
-    /bin/sh "$0" "$DIR" run 2>&3 3>&-
+    (exec /bin/sh "$0" "$DIR" run 2>&3 3>&-)
     r_status=$?
     echo "$r_status" >"$DIR/exit.new" && mv "$DIR/exit.new" "$DIR/exit"
     exit
@@ -39,7 +39,8 @@ read -r r_line </proc/$$/stat
 r_line=${{r_line##*') '}}
 set -- $r_line
 r_start=${{20}}
-{remove}ulimit -n "$(ulimit -H -n)" 2>/dev/null
+rm -f "$0"
+ulimit -n "$(ulimit -H -n)" 2>/dev/null
 """
 _CLEAN = """r_names=$(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p')
 r_home=$HOME
@@ -75,20 +76,19 @@ def script(
     *,
     run_id: str,
     clean_env: bool = False,
-    keep: bool = False,
     user: str | None = None,
 ) -> str:
     """Return the launcher of one server: a supervisor that records the exit status, and the server itself.
 
-    `clean_env` starts from an empty environment (the original server has exactly its own variables). `keep` leaves the
-    file in place, so that the guard can run it again; otherwise it deletes itself, as it may hold secrets.
+    `clean_env` starts from an empty environment (the original server has exactly its own variables). The file
+    deletes itself before the server runs: it may hold secrets.
 
     Raises:
         BadInput: a name or value cannot be passed to a process.
     """
     check_env(env)
     check_argv(argv)
-    parts = [_HEAD.format(run_id=run_id, remove="" if keep else 'rm -f "$0"\n')]
+    parts = [_HEAD.format(run_id=run_id)]
     parts.append(_CLEAN if clean_env else "r_home=$HOME\n")
     if cwd:
         parts.append(f"cd {tilde(cwd)} || exit 78\n")

@@ -113,9 +113,7 @@ def launch(
         HostError: any fault of the connection.
     """
     assert kind in KINDS
-    text = launcher.script(
-        plan.argv, plan.env, plan.cwd, run_id=run_id, clean_env=clean_env, keep=kind == "home", user=user
-    )
+    text = launcher.script(plan.argv, plan.env, plan.cwd, run_id=run_id, clean_env=clean_env, user=user)
     command_line = launcher.masked_command(plan.argv, plan.env, secret_env=plan.secret_env)
     meta = json.dumps({"port": plan.port, "command_line": command_line, "served_model": plan.served_model})
     done = scripts.call(
@@ -179,7 +177,9 @@ def read_log(
         'r_size=$(wc -c <"$1" 2>/dev/null) || exit 0\nif [ "$2" -lt 0 ]; then tail -c "$((-$2))" "$1";'
         ' else tail -c "+$(($2 + 1))" "$1"; fi | head -c "$3"'
     )
-    done = link.sh(body, server.log_path, str(offset), str(limit), deadline=deadline or Deadline.after(COMMAND_S))
+    limit_by = deadline or Deadline.after(COMMAND_S)
+    args = (server.log_path, str(offset), str(limit))
+    done = scripts.persist(link, lambda: link.sh(body, *args, deadline=limit_by), limit_by)
     return done.stdout
 
 

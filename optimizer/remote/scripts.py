@@ -7,13 +7,29 @@ prints when it refuses. Leaves the meaning of everything else a script prints to
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from importlib import resources
+from typing import TypeVar
 
 from optimizer.clock import Deadline
-from optimizer.errors import CommandFailed, FenceRefused, HostBusy, HostError, NeedsAttention, NotFound, PortTaken
+from optimizer.errors import (
+    CommandFailed,
+    ConnectionLost,
+    FenceRefused,
+    HostBusy,
+    HostError,
+    NeedsAttention,
+    NotFound,
+    PortTaken,
+    Unreachable,
+)
 from optimizer.remote.base import Completed, HostLink, ProcessInfo
 
+T = TypeVar("T")
+FIRST_PAUSE_S = 0.2
+LAST_PAUSE_S = 3.0
+"""Between two attempts to reach a host again: quick after a blip, slow while a VPN comes back."""
 REFUSED = 90
 """Exit status of a script that refused and said why on a line that starts with `!`."""
 
@@ -31,14 +47,33 @@ def _slim(script: str) -> str:
     return "\n".join(line for line in script.split("\n") if not line.lstrip().startswith("#")) + "\n"
 
 
+def persist(link: HostLink, action: Callable[[], T], deadline: Deadline) -> T:
+    """Do something that is harmless when repeated, again after a cut connection, until it works or time is over.
+
+    A host that was never reached is not waited for: its first failure is told at once.
+
+    Raises:
+        Whatever `action` raises when it is no fault of the connection, or the last such fault at the deadline.
+    """
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            return action()
+        except (ConnectionLost, Unreachable):
+            if not getattr(link, "connections", 0) or deadline.left_s < pause_s + 0.5:
+                raise
+        time.sleep(pause_s)
+        pause_s = min(LAST_PAUSE_S, pause_s * 2)
+
+
 def call(link: HostLink, name: str, *args: str, deadline: Deadline) -> Completed:
-    """Run one script and return its output.
+    """Run one script and return its output; every script may be repeated, so a cut connection is survived.
 
     Raises:
         FenceRefused, HostBusy, PortTaken, NotFound, NeedsAttention: the script refused.
         CommandFailed: it ended in a way that it never should; carries its standard error.
     """
-    done = link.sh(text(name), *args, deadline=deadline)
+    done = persist(link, lambda: link.sh(text(name), *args, deadline=deadline), deadline)
     if done.exit_code == REFUSED:
         raise refusal(link.name, done)
     if done.exit_code != 0:

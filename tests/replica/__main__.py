@@ -148,6 +148,9 @@ async def serve(state: web.State, options: Any, failure: str | None) -> int:
     if failure not in {"not_ready", "no_generate"}:
         state.up = True
         log("The server is fired up and ready to roll!")
+        if options.replica_ready_file:
+            born = children.start_ticks(os.getpid()) / os.sysconf("SC_CLK_TCK")
+            Path(options.replica_ready_file).write_text(f"{born} {time.clock_gettime(time.CLOCK_BOOTTIME)}\n")
     waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(state.crash.wait())]
     limit = float(options.replica_fail_after) if failure == "exit0" else None
     await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)

@@ -86,6 +86,7 @@ def _replica_options(p: argparse.ArgumentParser) -> None:
     own.add_argument(
         "--replica-fail-times", help="FILE: fail only as often as this file has lines, one is taken each time"
     )
+    own.add_argument("--replica-ready-file", help="write process start and readiness there, in seconds since boot")
     own.add_argument("--replica-children", type=int, default=2, help="scheduler processes")
     own.add_argument("--replica-escape", action="store_true", help="children rename, setsid and re-parent themselves")
     own.add_argument("--replica-ignore-term", action="store_true", help="children ignore SIGTERM")

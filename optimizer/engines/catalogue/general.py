@@ -54,14 +54,23 @@ CAUSES = (
         r"|supports? only|unsupported|incompatible|mutually exclusive|conflicts? with"
         r"|requires? (?:that|the|--|a |an )|not implemented|must be (?:set|used|enabled|disabled"
         r"|specified|provided|less|greater|at|equal|one|in|>|<|=|none|true|false|positive|between))",
-        r"assert(?:ion)?error: .{0,200}(?:must|should|only|require|need|support|not |cannot)",
         r"notimplementederror",
+        r"user-specified .{0,60}(?:greater|larger|longer) than|(?:max_model_len|context[_ -]length) .{0,60}exceeds",
         r"no (?:valid|supported|common|compatible|available) (?:attention )?(?:backend|block size"
         r"|kernel|implementation)",
         r"selected backend .{0,80}(?:is not valid|not valid)",
         r"valueerror: .{0,60}backend .{0,80}(?:not valid|invalid|unsupported|not available)",
         summary="the engine refuses this combination of settings",
         unless=r"out of memory|does not recognize this architecture|illegal memory|asgi application|'nonetype'",
+    ),
+    cause(
+        "unsupported_combination",
+        C,
+        r"assert(?:ion)?error: .{0,200}(?:must|should|only|require|need|support|cannot)",
+        summary="the engine refuses this combination of settings",
+        unless=r"event_loop|run_batch|busy_loop|execute_model|process_batch_result",
+        stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS, Stage.KV_CACHE, Stage.GRAPHS),
+        confidence=0.7,
     ),
     cause(
         "unsupported_combination",
@@ -128,7 +137,7 @@ CAUSES = (
         r"server (?:is )?not ready after|not ready within",
         r"waiting for .{0,40}(?:to be )?ready.{0,20}timed out|readiness probe failed",
         r"startup probe failed|container failed (?:startup|liveness|readiness) probe",
-        r"did not (?:start|respond) (?:with)?in \d+",
+        r"did not (?:start|respond) (?:with)?in \d+|not healthy (?:after|within)|timeout waiting for .{0,30}ready",
         remedy="see the last stage in the log; check NO_PROXY, the address that is polled, and the start timeout",
     ),
     cause(
@@ -136,6 +145,7 @@ CAUSES = (
         S,
         r"engine core initialization failed|engine process failed to start|enginecore failed to start",
         r"workerproc (?:initialization )?failed",
+        r"enginecore hit an exception",
         r"enginedeaderror|engine(?:core)? (?:encountered|is dead|died)|encountered a fatal error",
         r"encountered an issue|already dead, terminating|engine loop (?:has died|is not running)",
         r"asyncenginedeaderror",
@@ -154,6 +164,7 @@ CAUSES = (
     cause(
         "garbage_output",
         C,
+        r"!{16,}|nonsense (?:text|output)|incoherent (?:text|output)|repetitive output|mojibake",
         r"\bgarbage (?:text|output|tokens|answers)|gibberish|degenerate repeated|degenerate output|"
         r"nan or inf in logits",
         r"probability tensor contains either `?inf`?, `?nan`?|detected nan|nan (?:detected|"
@@ -183,6 +194,17 @@ CAUSES = (
         summary="the engine refuses these settings for this model{text}",
         remedy="change what distinguishes this configuration from one that starts",
         confidence=0.5,
+    ),
+    cause(
+        "unsupported_combination",
+        F,
+        r"^(?P<what>(?:value|assertion|notimplemented)error)(?P<text>: .{8,160})",
+        stages=EARLY,
+        unless=r"event_loop|busy_loop|run_batch|execute_model|fired up and ready|startup complete|(?:decode|"
+        r"prefill) batch",
+        summary="the engine refuses these settings{text}",
+        remedy="change what distinguishes this configuration from one that starts",
+        confidence=0.4,
     ),
     cause(
         "scheduler_crash",

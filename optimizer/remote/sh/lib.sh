@@ -107,6 +107,29 @@ r_not_fired() {
     exit 90
 }
 
+# Pids whose environment holds the text $1. GNU grep looks beyond NUL bytes, BusyBox's does not: then `strings` does it
+# in one process, else every process is looked at by itself.
+r_env_pids() {
+    if [ -z "${r_grep:-}" ]; then
+        if [ "$(printf 'a\0b' | grep -cF b)" = 1 ]; then
+            r_grep=nul
+        elif printf 'abcd' | strings -n 2 >/dev/null 2>&1; then
+            r_grep=strings
+        else
+            r_grep=each
+        fi
+    fi
+    case $r_grep in
+    nul) grep -lF -- "$1" /proc/[0-9]*/environ 2>/dev/null | sed 's/[^0-9]//g' ;;
+    strings) strings -f /proc/[0-9]*/environ 2>/dev/null | grep -F -- "$1" | sed -n 's|^/proc/\([0-9]*\)/environ:.*|\1|p' ;;
+    each)
+        for r_f in /proc/[0-9]*/environ; do
+            tr '\0' '\n' 2>/dev/null <"$r_f" | grep -qF -- "$1" && echo "$r_f" | sed 's/[^0-9]//g'
+        done
+        ;;
+    esac
+}
+
 # Read /proc/PID/stat; fails when the process is gone or a zombie.
 r_stat() {
     { IFS= read -r r_line <"/proc/$1/stat"; } 2>/dev/null || return 1
@@ -150,7 +173,7 @@ r_add_known() {
 r_members() {
     MEMBERS='' CPU=0 r_dir=$BASE/runs/$1
     # shellcheck disable=SC2046
-    r_add $(grep -lF "RATCHET_RUN_ID=$1" /proc/[0-9]*/environ 2>/dev/null | sed 's/[^0-9]//g')
+    r_add $(r_env_pids "RATCHET_RUN_ID=$1")
     r_leader='' r_lstart=''
     [ -s "$r_dir/leader" ] && read -r r_leader r_lstart <"$r_dir/leader"
     if [ -n "$r_leader" ]; then
@@ -268,9 +291,7 @@ r_describe() {
 r_alive_ids() {
     {
         # shellcheck disable=SC2046
-        for r_f in $(grep -lF RATCHET_RUN_ID= /proc/[0-9]*/environ 2>/dev/null); do
-            r_run_id "$(echo "$r_f" | sed 's/[^0-9]//g')"
-        done
+        for r_p in $(r_env_pids RATCHET_RUN_ID=); do r_run_id "$r_p"; done
         for r_f in "$BASE"/runs/*/leader; do
             [ -s "$r_f" ] || continue
             r_d=${r_f%/leader}

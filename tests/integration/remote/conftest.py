@@ -137,10 +137,10 @@ class Box:
         """Start the double."""
         return process.launch(
             self.link, self.plan(*extra, env=env), run_id=run_id or process.new_run_id(), run_dir=self.run_dir,
-            fence=self.fence, deadline=Deadline.after(20),
+            fence=self.fence, deadline=Deadline.after(60),
         )  # fmt: skip
 
-    def wait(self, server: RunningServer, *, log: bytes = b"fired up", seconds: float = 20) -> None:
+    def wait(self, server: RunningServer, *, log: bytes = b"fired up", seconds: float = 90) -> None:
         """Wait until a line is in the log."""
         end = Deadline.after(seconds)
         seen = b""
@@ -150,7 +150,7 @@ class Box:
             assert status.alive or log in seen, seen.decode()
             assert not end.passed, seen.decode()
 
-    def stop(self, server: RunningServer, *, seconds: float = 30, term_wait_s: float = 15.0) -> process.StopProof:
+    def stop(self, server: RunningServer, *, seconds: float = 90, term_wait_s: float = 15.0) -> process.StopProof:
         """Stop with proof."""
         return process.stop(
             self.link, server, run_dir=self.run_dir, fence=self.fence, deadline=Deadline.after(seconds),

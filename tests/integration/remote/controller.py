@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,12 +12,20 @@ from typing import Any
 from optimizer.clock import Deadline
 from optimizer.engines.base import LaunchPlan
 from optimizer.remote import connect, guard, home, process
+from optimizer.remote.base import HostLink
 from optimizer.spec import HostEntry
 
 
 def tell(phase: str) -> None:
     """Say that a phase begins."""
     print(phase, flush=True)
+
+
+def keep_alive(link: HostLink, where: dict[str, Any], until: datetime, grace_s: float) -> None:
+    """Renew the guard's lease until we are killed."""
+    while True:
+        guard.renew(link, **where, deadline_at=until, grace_s=grace_s)
+        time.sleep(0.5)
 
 
 def main(job: dict[str, Any]) -> None:
@@ -26,6 +35,7 @@ def main(job: dict[str, Any]) -> None:
     original = home.find(link, job["port"], Deadline.after(10), run_dir=job["run_dir"])
     until = datetime.now(UTC) + timedelta(hours=1)
     guard.arm(link, original, **where, deadline_at=until, grace_s=job["grace_s"])
+    threading.Thread(target=keep_alive, args=(link, where, until, job["grace_s"]), daemon=True).start()
     tell("stop")
     home.stop(link, original, **where, deadline=Deadline.after(60))
     plan = LaunchPlan(tuple(job["trial"]), {}, None, job["port"], "127.0.0.1", "m", {})
@@ -33,7 +43,6 @@ def main(job: dict[str, Any]) -> None:
     server = process.launch(link, plan, run_id=process.new_run_id(), **where, deadline=Deadline.after(30))
     tell("readiness")
     while b"fired up" not in process.status(link, server).log_chunk:
-        guard.renew(link, **where, deadline_at=until, grace_s=job["grace_s"])
         time.sleep(0.1)
     tell("benchmark")
     time.sleep(0.5)

@@ -153,6 +153,10 @@ class EmbeddedServer:
             for connection in list(self._connections):
                 connection.abort()
             await self._acceptor.wait_closed()
+            rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*rest, return_exceptions=True)
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)

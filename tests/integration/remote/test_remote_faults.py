@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import socket
+import subprocess
 import threading
 import time
 import urllib.request
@@ -65,13 +66,11 @@ def test_a_cut_during_the_launch_starts_no_second_server(
 ) -> None:
     box = Box(far, run_dir)
     run_id = process.new_run_id()
-    far.sh("exit 0", deadline=Deadline.after(5))
+    far.sh("exit 0", deadline=Deadline.after(40))
     cutter = threading.Timer(delay_s, proxy.cut)
     cutter.start()
-    with contextlib.suppress(ConnectionLost):
-        box.launch(run_id=run_id)
-    cutter.join()
     server = box.launch(run_id=run_id)
+    cutter.join()
     one_server(box, run_id)
     box.wait(server)
     box.stop(server)
@@ -81,8 +80,6 @@ def test_a_cut_while_starting_and_while_benchmarking_is_survived(far: SshLink, p
     box = Box(far, run_dir)
     server = box.launch("--replica-load-s", "1")
     proxy.cut()
-    with contextlib.suppress(ConnectionLost):  # noticed before the next command, or by it
-        process.status(far, server)
     box.wait(server)
     tunnel = far.open_tunnel(box.port)
     body = b'{"messages":[{"role":"user","content":"x"}],"max_tokens":2000,"stream":true}'
@@ -107,43 +104,65 @@ def test_a_cut_during_the_stop_ends_with_the_server_gone(far: SshLink, proxy: Pr
     box.wait(server)
     cutter = threading.Timer(0.3, proxy.cut)
     cutter.start()
-    with pytest.raises(ConnectionLost):
-        box.stop(server, term_wait_s=1.0)
-    cutter.join()
     box.stop(server, term_wait_s=1.0)
+    cutter.join()
+    assert far.connections == 2
     assert process.find_runs(far, run_dir=run_dir) == []
     assert pids_of(Path(run_dir)) == []
 
 
 def test_a_frozen_network_ends_in_time_and_the_next_operation_connects_anew(far: SshLink, proxy: Proxy) -> None:
-    far.sh("exit 0", deadline=Deadline.after(5))
+    far.sh("exit 0", deadline=Deadline.after(40))
     proxy.frozen.set()
     began = time.monotonic()
     with pytest.raises(CommandTimeout):
         far.sh("echo hello", deadline=Deadline.after(1))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     proxy.frozen.clear()
-    assert far.sh("echo hello", deadline=Deadline.after(5)).text == "hello\n"
+    assert far.sh("echo hello", deadline=Deadline.after(40)).text == "hello\n"
     assert far.connections == 2
 
 
 def test_a_slow_command_is_a_timeout_and_keeps_the_connection(far: SshLink) -> None:
     with pytest.raises(CommandTimeout):
         far.sh("sleep 20", deadline=Deadline.after(0.4))
-    assert far.sh("echo on", deadline=Deadline.after(5)).text == "on\n"
+    assert far.sh("echo on", deadline=Deadline.after(40)).text == "on\n"
     assert far.connections == 1
 
 
 def test_an_unreachable_host_is_told_and_later_found_again(far: SshLink, proxy: Proxy) -> None:
-    far.sh("exit 0", deadline=Deadline.after(5))
+    far.sh("exit 0", deadline=Deadline.after(40))
     proxy.refusing.set()
     proxy.cut()
     time.sleep(0.2)
     with pytest.raises(HostError) as caught:
-        far.sh("exit 0", deadline=Deadline.after(3))
+        far.sh("exit 0", deadline=Deadline.after(30))
     assert caught.value.retry
     proxy.refusing.clear()
-    assert far.sh("exit 7", deadline=Deadline.after(5)).exit_code == 7
+    assert far.sh("exit 7", deadline=Deadline.after(40)).exit_code == 7
+
+
+def test_an_outage_in_the_middle_is_waited_for_by_what_may_be_repeated(
+    far: SshLink, proxy: Proxy, run_dir: str
+) -> None:
+    box = Box(far, run_dir)
+    server = box.launch()
+    proxy.refusing.set()
+    proxy.cut()
+    back = threading.Timer(2.0, proxy.refusing.clear)
+    back.start()
+    assert process.status(far, server, deadline=Deadline.after(30)).alive
+    back.join()
+    box.stop(server)
+
+
+def test_a_command_that_may_not_be_repeated_is_told_as_lost(far: SshLink, proxy: Proxy) -> None:
+    far.sh("exit 0", deadline=Deadline.after(40))
+    cutter = threading.Timer(0.3, proxy.cut)
+    cutter.start()
+    with pytest.raises(ConnectionLost, match="in the middle of a command"):
+        far.sh("sleep 30", deadline=Deadline.after(60))
+    cutter.join()
 
 
 def test_many_commands_at_once_pass_through_one_connection(far: SshLink) -> None:
@@ -151,7 +170,7 @@ def test_many_commands_at_once_pass_through_one_connection(far: SshLink) -> None
     results: list[str] = []
 
     def ask(number: int) -> None:
-        results.append(far.sh('sleep 0.3; echo "$1"', str(number), deadline=Deadline.after(20)).text.strip())
+        results.append(far.sh('sleep 0.3; echo "$1"', str(number), deadline=Deadline.after(60)).text.strip())
 
     threads = [threading.Thread(target=ask, args=(n,)) for n in range(14)]
     for thread in threads:
@@ -162,11 +181,11 @@ def test_many_commands_at_once_pass_through_one_connection(far: SshLink) -> None
     assert far.connections == 1
 
 
-def failure(entry: object) -> HostError:
+def failure(entry: object, *, seconds: float = 40) -> HostError:
     link = connect.open_link(entry)  # type: ignore[arg-type]
     try:
         with pytest.raises(HostError) as caught:
-            link.sh("exit 0", deadline=Deadline.after(4))
+            link.sh("exit 0", deadline=Deadline.after(seconds))
     finally:
         link.close()
     assert "\n" not in str(caught.value)
@@ -196,9 +215,9 @@ def test_a_stalled_banner_ends_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         entry = EmbeddedEntry.at(listener.getsockname()[1])
         began = time.monotonic()
-        error = failure(entry)
+        error = failure(entry, seconds=1.5)
         assert isinstance(error, Unreachable) and "banner" in str(error)
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 10
 
 
 class EmbeddedEntry:
@@ -226,7 +245,7 @@ def test_a_changed_host_key_is_refused_with_how_to_pin_it_anew(tmp_path: Path) -
             assert "ratchet host add" in error.remedy
         new = hostkeys.fetch_fingerprint(second.entry())
         link = connect.open_link(second.entry(host_key=new.fingerprint))
-        assert link.sh("exit 0", deadline=Deadline.after(5)).exit_code == 0
+        assert link.sh("exit 0", deadline=Deadline.after(40)).exit_code == 0
         link.close()
     finally:
         second.stop()
@@ -249,7 +268,7 @@ def test_a_fingerprint_of_another_key_type_is_found(tmp_path: Path) -> None:
 
         blob = base64.b64decode(rsa.with_suffix(".pub").read_text().split()[1])
         link = connect.open_link(server.entry(host_key=known_hosts.fingerprint(blob)))
-        assert link.sh("exit 0", deadline=Deadline.after(5)).exit_code == 0
+        assert link.sh("exit 0", deadline=Deadline.after(40)).exit_code == 0
         link.close()
     finally:
         server.stop()
@@ -274,12 +293,43 @@ def test_aliases_jump_hosts_and_known_hosts_of_a_client_configuration(
         f' IdentityFile "{embedded.client_key}"\nHost *\n UserKnownHostsFile "{known}"\n IdentityAgent none\n'
     )
     link = connect.open_link(HostEntry(name="inner", ssh=SshEntry(alias="inner", config_file=str(config))))
-    assert link.sh("echo through", deadline=Deadline.after(10)).text == "through\n"
+    assert link.sh("echo through", deadline=Deadline.after(40)).text == "through\n"
     link.close()
     jumped = SshEntry(alias="inner", jump=["outer"], config_file=str(config))
     link = connect.open_link(HostEntry(name="inner", ssh=jumped))
-    assert link.sh("echo through", deadline=Deadline.after(10)).text == "through\n"
+    assert link.sh("echo through", deadline=Deadline.after(40)).text == "through\n"
     link.close()
+
+
+@pytest.mark.needs("sshd")
+def test_keys_of_an_agent_and_keys_with_a_passphrase(sshd: Sshd, tmp_path: Path) -> None:
+    from optimizer.spec import HostEntry, SshEntry
+    from tests.integration.remote.sshservers import public_key
+
+    locked = tmp_path / "locked"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "a phrase", "-f", str(locked)], check=True)
+    error = failure(sshd.entry(identity_file=str(locked)))
+    assert isinstance(error, AuthenticationFailed) and "ssh-agent" in str(error)
+    socket_path = tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket_path)], stdout=subprocess.DEVNULL)
+    try:
+        end = Deadline.after(20)
+        while not socket_path.exists():
+            assert not end.passed
+        env = {**os.environ, "SSH_AUTH_SOCK": str(socket_path)}
+        subprocess.run(["ssh-add", "-q", str(sshd.client_key)], check=True, env=env, stderr=subprocess.DEVNULL)
+        config = tmp_path / "config"
+        config.write_text(
+            f"Host h\n HostName 127.0.0.1\n Port {sshd.port}\n User {sshd.user}\n"
+            f" IdentityAgent {socket_path}\n IdentityFile {tmp_path / 'none'}\n"
+        )
+        ssh = SshEntry(alias="h", config_file=str(config), host_key=public_key(sshd.host_key))
+        link = connect.open_link(HostEntry(name="h", ssh=ssh))
+        assert link.sh("exit 0", deadline=Deadline.after(40)).exit_code == 0
+        link.close()
+    finally:
+        agent.kill()
+        agent.wait()
 
 
 @pytest.mark.needs("sshd")
@@ -292,17 +342,13 @@ def test_a_login_shell_that_runs_nothing_is_told(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_two_servers_on_one_port_are_never_mixed_up(local_box: Box) -> None:
-    """A server that answers from an older process is not ours: its pid is not among the run's."""
-    from optimizer.remote import restart
-
+def test_a_server_that_answers_from_an_older_process_is_not_ours(local_box: Box) -> None:
     old = local_box.launch()
     local_box.wait(old)
     other = Box(local_box.link, local_box.run_dir + "2", local_box.port)
     with pytest.raises(PortTaken):
         other.launch()
-    status = process.status(local_box.link, old)
-    assert restart.owns_port(status)
     stranger = process.RunningServer("x", 1, 1, other.run_dir + "/runs/x", "", local_box.port, "")
-    assert not restart.owns_port(process.status(local_box.link, stranger))
+    status = process.status(local_box.link, stranger)
+    assert status.listening_pids == (old.pid,) and status.pids == ()
     local_box.stop(old)

@@ -156,7 +156,7 @@ CASES = (
         "llama removed",
         "llamacpp",
         "invalid_flag",
-        'error while handling argument "--draft-min": the argument has been removed. use --spec-draft-n-min\n\nusage:\n',
+        'error while handling argument "--draft-min": the argument has been removed. use --spec-draft-n-min\n\nusage\n',
         1,
     ),
     Case("llama unknown", "llamacpp", "invalid_flag", "error: invalid argument: --mlocks\n", 1),
