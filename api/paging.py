@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Annotated
 
 from fastapi import Query
@@ -12,6 +13,7 @@ from api.problems import ApiProblem
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 500
+COUNT = re.compile(r"-?[0-9]{1,15}")
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most items in the answer")]
 After = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
@@ -40,7 +42,7 @@ def decode_int(cursor: str | None) -> int | None:
     text = decode(cursor)
     if text is None:
         return None
-    if not text.lstrip("-").isdecimal() or len(text) > 15:
+    if not COUNT.fullmatch(text):
         raise _bad(cursor or "")
     return int(text)
 

@@ -8,21 +8,23 @@ from __future__ import annotations
 import uuid
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
+from optimizer import home_row
 from optimizer.clock import Clock, Deadline
-from optimizer.errors import Conflict, HostBusy, NeedsAttention
+from optimizer.engines.registry import find_engine
+from optimizer.errors import Conflict, HostBusy
 from optimizer.hosts import get
-from optimizer.http import Probe
-from optimizer.remote import connect, doctor, guard, home, process
+from optimizer.remote import connect, doctor, guard, home
 from optimizer.remote.base import Finding, HomeServer, HostLink
-from optimizer.spec import HostEntry
-from storage import hosts, leases
+from optimizer.run import port_of
+from optimizer.spec import HostEntry, StudySpec
+from storage import hosts, leases, studies
 from storage.engine import Database
 from storage.records import HostRecord
 
 CHECK_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 180.0
-POLL_S = 1.0
+MODEL_FLAGS = {"model", "model-path", "model-draft", "speculative-draft-model-path"}
 RESTORE_TIMEOUT_S = 1800.0
 """A large model loads for many minutes; who asks for home by hand is ready to wait for it."""
 
@@ -35,11 +37,31 @@ def check(db: Database, name: str, *, now: datetime) -> list[Finding]:
     """
     record = get(db, name)
     entry = HostEntry.model_validate(record.entry)
-    findings = doctor.check(entry, known_host_key=record.host_key, deadline=Deadline.after(CHECK_TIMEOUT_S))
+    study = _latest_study(db, name)
+    link = connect.open_link(entry, known_host_key=record.host_key)
+    try:
+        findings = doctor.check(link, entry, **_asked_by(study), deadline=Deadline.after(CHECK_TIMEOUT_S))
+    finally:
+        link.close()
     kept = {"checked_at": now.isoformat(), "findings": [asdict(f) for f in findings]}
     with db.write() as conn:
         hosts.update(conn, name, facts={**record.facts, "doctor": kept})
     return findings
+
+
+def _latest_study(db: Database, host: str) -> StudySpec | None:
+    """The newest study of a host says which engine, port and model files matter there."""
+    with db.read() as conn:
+        found = studies.list_studies(conn, host=host, limit=1)
+    return StudySpec.model_validate(found[0].spec) if found else None
+
+
+def _asked_by(spec: StudySpec | None) -> dict[str, Any]:
+    if spec is None:
+        return {}
+    paths = [str(v) for k, v in spec.launch.flags.items() if k in MODEL_FLAGS]
+    engine = find_engine(spec.engine)
+    return {"port": port_of(spec), "paths": paths, "engine": engine, "command": tuple(spec.launch.command)}
 
 
 def restore(db: Database, name: str, *, clock: Clock) -> str:
@@ -53,73 +75,42 @@ def restore(db: Database, name: str, *, clock: Clock) -> str:
     """
     record = get(db, name)
     entry = HostEntry.model_validate(record.entry)
-    server = known_home(record, entry)
     owner = f"restore-{uuid.uuid4().hex[:8]}"
     with db.write() as conn:
         fence = leases.claim(conn, name, owner, ttl_s=RESTORE_TIMEOUT_S, now=clock.now())
     if fence is None:
         raise HostBusy(name, f"a study works on host {name}", remedy="pause or stop it: that restores home as well")
-    link = connect.open_link(entry, known_host_key=record.host_key)
     try:
-        done = _put_back(link, entry, server, fence, clock)
+        link = connect.open_link(entry, known_host_key=record.host_key)
+        try:
+            text = _put_back(link, entry, known_home(link, record, entry), fence)
+        finally:
+            link.close()
         with db.write() as conn:
             hosts.update(conn, name, needs_attention="")
-        return done
+        return text
     finally:
-        link.close()
         with db.write() as conn:
             leases.release(conn, name, owner, fence)
 
 
-def known_home(record: HostRecord, entry: HostEntry) -> HomeServer:
+def known_home(link: HostLink, record: HostRecord, entry: HostEntry) -> HomeServer:
     """Return the server to put back: as last seen on the host, or as the host's entry gives it.
 
     Raises:
         Conflict: neither is known.
     """
     if record.home is not None:
-        return HomeServer(**{**record.home, "argv": tuple(record.home.get("argv", ()))})
+        return home_row.load(link, record.home, run_dir=entry.run_dir)
     if entry.home is not None:
-        given = entry.home
-        return HomeServer(
-            argv=tuple(given.command), env=dict(given.env), cwd=given.cwd, systemd_unit=given.systemd_unit
-        )
+        return home.from_entry(entry.home, default_port=0)
     raise Conflict(
         f"no original server is known for host {record.name}", remedy="add a home section to the host's entry"
     )
 
 
-def _put_back(link: HostLink, entry: HostEntry, server: HomeServer, fence: int, clock: Clock) -> str:
-    stopped = 0
-    for leftover in process.find_runs(link, run_dir=entry.run_dir, deadline=Deadline.after(60)):
-        if not leftover.run_id.startswith(home.RUN_ID_PREFIX):
-            process.stop(link, leftover, run_dir=entry.run_dir, fence=fence, deadline=Deadline.after(STOP_TIMEOUT_S))
-            stopped += 1
-    deadline = Deadline.after(RESTORE_TIMEOUT_S)
-    if server.port and process.listeners(link, server.port, deadline=Deadline.after(30)):
-        text = "home serves already"
-    else:
-        home.start(link, server, run_dir=entry.run_dir, fence=fence, deadline=deadline)
-        text = "home was started and answers"
-    _wait_for_home(link, entry, server, clock, deadline)
+def _put_back(link: HostLink, entry: HostEntry, server: HomeServer, fence: int) -> str:
+    done = home.restore(link, server, run_dir=entry.run_dir, fence=fence, deadline=Deadline.after(RESTORE_TIMEOUT_S))
     guard.disarm(link, run_dir=entry.run_dir, fence=fence, deadline=Deadline.after(30))
-    return f"{text}; {stopped} leftover servers stopped" if stopped else text
-
-
-def _wait_for_home(link: HostLink, entry: HostEntry, server: HomeServer, clock: Clock, deadline: Deadline) -> None:
-    if not server.port:
-        return
-    tunnel = link.open_tunnel(server.port, address=entry.http.address)
-    try:
-        with Probe(tunnel.url) as probe:
-            while not deadline.passed:
-                if probe.status(server.health_path) == 200:
-                    return
-                clock.sleep(POLL_S)
-    finally:
-        tunnel.close()
-    raise NeedsAttention(
-        entry.name,
-        f"home was started and does not answer on port {server.port}",
-        remedy=f"look at its log under {entry.run_dir} on the host",
-    )
+    text = "home was serving already" if done.already_serving else f"home serves again after {done.elapsed_s:.0f} s"
+    return f"{text}; {len(done.stopped)} leftover servers stopped" if done.stopped else text

@@ -15,7 +15,7 @@ import structlog
 
 from optimizer.bench.base import Measurement, RequestSample
 from optimizer.clock import Deadline
-from optimizer.engines.base import FlagValue, split_env
+from optimizer.engines.base import Blame, Explanation, FlagValue, split_env
 from optimizer.errors import HostError
 from optimizer.plan import Planned
 from optimizer.remote import process
@@ -88,6 +88,30 @@ def set_optuna_number(run: StudyRun, trial: TrialRecord, number: int) -> None:
             optuna_number=number,
             told=True,
         )
+
+
+CUT_OFF = Explanation(
+    label="unknown",
+    engine="",
+    summary="Ratchet itself was stopped while this trial ran",
+    remedy="nothing to do: the same configuration is asked again",
+    blame=Blame.INFRASTRUCTURE,
+    retry=True,
+    confidence=1.0,
+)
+
+
+def close_unfinished(run: StudyRun) -> None:
+    """Close the rows of trials that an earlier process left open; their configurations are asked again."""
+    now, host, fence = run.clock.now(), run.host.name, run.lease.fence
+    failure = asdict(CUT_OFF) | {"engine": run.engine.name}
+    with run.db.write() as conn:
+        for trial in trials.live(conn, run.study.id):
+            if trial.host != host:
+                continue
+            closed: dict[str, Any] = {"state": "interrupted", "phase": "", "failure": failure, "finished_at": now}
+            trials.update(conn, trial.study_id, trial.number, host=host, fence=fence, **closed)
+            events.append(conn, run.study.id, "trial", {"number": trial.number, "state": "interrupted"}, now)
 
 
 class TrialLog:

@@ -25,7 +25,7 @@ DEFAULT_TIMEOUT_S = 1800.0
 @click.command()
 @click.argument("url")
 @click.option("--model", default="", help="Model name to ask for; default: what the server serves.")
-@click.option("--engine", default="", help="sglang, vllm or llamacpp: acceptance, counters and cache control.")
+@click.option("--engine", default="", help="sglang, vllm or llamacpp; default: what the server says it is.")
 @click.option(
     "--workload", default="five-prompts", help="five-prompts, random-tokens, a JSONL file, or a YAML/JSON text."
 )
@@ -75,10 +75,9 @@ def bench(
     base = _base(url)
     key = os.environ.get(API_KEY_VARIABLE)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    speaker = _engine(engine)
-    name = model or _served_model(base, headers)
-    levels = ", ".join(map(str, asked.concurrency))
-    say(f"measuring {base} ({name or 'default model'}): {asked.name}, {len(asked.prompts)} prompts at {levels} streams")
+    found, owner = _served(base, headers)
+    name, speaker = model or found, _engine(engine, owner)
+    say(f"measuring {base} ({speaker.name}, {name or 'default model'}): {asked.name}, {len(asked.prompts)} prompts")
     measurement = measure(
         base,
         engine=speaker,
@@ -90,7 +89,7 @@ def bench(
         salt=f"{secrets.token_hex(4)}.",  # the server may have been measured before
     )
     if as_json:
-        print_json(document(measurement, asked, base, name, samples=samples))
+        print_json(document(measurement, asked, base, name, speaker.name, samples=samples))
     else:
         from api.cli.bench_view import show
 
@@ -98,12 +97,19 @@ def bench(
 
 
 def document(
-    measurement: Measurement, workload: Workload, url: str, model: str, *, samples: bool = False
+    measurement: Measurement, workload: Workload, url: str, model: str, engine: str, *, samples: bool = False
 ) -> dict[str, Any]:
     """Return the JSON document of one measurement."""
     data = asdict(measurement)
     data.pop("samples")
-    data |= {"schema": 1, "url": url, "model": model, "workload": workload.name, "levels": list(workload.concurrency)}
+    data |= {
+        "schema": 1,
+        "url": url,
+        "model": model,
+        "engine": engine,
+        "workload": workload.name,
+        "levels": list(workload.concurrency),
+    }
     if samples:
         data["samples"] = [asdict(s) for s in measurement.samples]
     return data
@@ -152,22 +158,25 @@ def _base(url: str) -> str:
     return url
 
 
-def _engine(name: str) -> MeasuredEngine:
+def _engine(name: str, owner: str) -> MeasuredEngine:
+    """Return the engine that was named, else the one that the server says it is, else a plain server."""
     from optimizer.bench.plain import PlainServer
-    from optimizer.engines.registry import find_engine
+    from optimizer.engines.registry import ENGINE_NAMES, find_engine
 
-    return find_engine(name) if name else PlainServer()
+    if name:
+        return find_engine(name)
+    return find_engine(owner) if owner in ENGINE_NAMES else PlainServer()
 
 
-def _served_model(url: str, headers: dict[str, str]) -> str:
-    """Return the only model that the server lists, else nothing."""
+def _served(url: str, headers: dict[str, str]) -> tuple[str, str]:
+    """Return the first model that the server lists and who it says owns it, empty when it lists none."""
     from optimizer.bench import scrape
 
     status, text = scrape.request(url, "GET", "/v1/models", headers=headers)
     if status != 200:
-        return ""
+        return "", ""
     try:
-        models = json.loads(text)["data"]
-        return str(models[0]["id"]) if models else ""
+        first = json.loads(text)["data"][0]
+        return str(first["id"]), str(first.get("owned_by", ""))
     except (ValueError, KeyError, TypeError, IndexError):
-        return ""
+        return "", ""

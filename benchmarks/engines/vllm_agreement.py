@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.engines.cases import Case, Target, draw
 from benchmarks.engines.sglang_agreement import read_model
 from optimizer.engines.base import Effective, FlagValue, Verdict, split_env
-from optimizer.engines.catalogue import read_command_line
+from optimizer.engines.flag_catalogue import read_command_line
 from optimizer.engines.hardware import known_gpu
 from optimizer.engines.registry import find_engine
 from optimizer.engines.vllm.rules import effective

@@ -134,7 +134,7 @@ class Measurement:
     warnings: tuple[str, ...] = ()
     started_at: str = ""
     bench_s: float = 0.0
-    speculation: SpeculationSample = SpeculationSample()
+    speculation: SpeculationSample = field(default_factory=SpeculationSample)
     """What the engine told of drafting over the first level."""
 
 

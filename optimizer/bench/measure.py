@@ -6,7 +6,6 @@ defined `derive.py`, when a losing measurement ends early `early.py`, what is a 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +15,10 @@ from optimizer.bench import early, scrape
 from optimizer.bench.base import MeasuredEngine, Measurement, RequestSample, Workload
 from optimizer.bench.derive import blocks, decode_speed, error_counts, geometric_mean, level_metrics
 from optimizer.bench.doubts import doubts
+from optimizer.bench.learning import repeat_gain
 from optimizer.bench.load import LoadClient, PhaseStats
 from optimizer.bench.plan import level_requests, warmup_requests
+from optimizer.bench.probe import Probe, Read
 from optimizer.clock import Deadline
 from optimizer.engines.base import SpeculationSample
 from optimizer.errors import BenchmarkFailed
@@ -25,9 +26,6 @@ from optimizer.errors import BenchmarkFailed
 FOREIGN_SHARE = 0.02
 FOREIGN_TOKENS = 32
 """Tokens beyond our own that a counter may show: health probes of a few tokens, and rounding of what a share is."""
-REPEAT_GAIN = 1.02
-REPEAT_GAIN_ERRORS = 3.0
-"""Repeats faster than first runs by that factor, and by that many standard errors, are a trait of the server."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,7 @@ class Level:
     before: str | None
     after: str | None
     ended_early: str = ""
+    machine: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -54,6 +53,7 @@ class _Run:
     cancelled: Callable[[], bool]
     headers: dict[str, str]
     salt: str
+    probe: Read | None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -69,6 +69,7 @@ def measure(
     cancelled: Callable[[], bool] | None = None,
     headers: Mapping[str, str] | None = None,
     salt: str = "",
+    probe: Read | None = None,
 ) -> Measurement:
     """Run the whole workload against the server at `url` and return what was seen.
 
@@ -81,7 +82,7 @@ def measure(
         BenchmarkFailed: too many requests failed, the deadline passed, or somebody else used the server meanwhile.
     """
     started_at, begun = datetime.now(UTC).isoformat(), time.monotonic()
-    run = _Run(url, engine, model, workload, deadline, cancelled or (lambda: False), dict(headers or {}), salt)
+    run = _Run(url, engine, model, workload, deadline, cancelled or (lambda: False), dict(headers or {}), salt, probe)
     levels: list[Level] = []
     with LoadClient(url, headers=run.headers) as client:
         for concurrency in workload.concurrency:
@@ -104,14 +105,17 @@ def _level(run: _Run, client: LoadClient, concurrency: int, incumbent: Mapping[s
     watch = _Watch(incumbent, len(workload.prompts))
     before = scrape.counters(run.url, engine.metrics_path(), run.headers)
     planned = level_requests(workload, concurrency, **names)
-    samples, stats = client.run(
-        planned, workload, concurrency, deadline=run.deadline, cancelled=run.cancelled, on_sample=watch
-    )
+    with Probe(run.probe) as probe:
+        samples, stats = client.run(
+            planned, workload, concurrency, deadline=run.deadline, cancelled=run.cancelled, on_sample=watch
+        )
     after = scrape.counters(run.url, engine.metrics_path(), run.headers)
     _refuse_failures(samples, workload, f"level {concurrency}")
     if not stats.aborted:
         _refuse_foreign_load(before, after, samples)
-    return Level(concurrency, tuple(samples), stats, before, after, watch.reason if stats.aborted else "")
+    return Level(
+        concurrency, tuple(samples), stats, before, after, watch.reason if stats.aborted else "", probe.metrics()
+    )
 
 
 class _Watch:
@@ -184,17 +188,17 @@ def _result(
     metrics: dict[str, float] = {}
     warnings = list(run.warnings)
     for level in reversed(levels):
-        own = level_metrics(level.samples, run.workload) | _client_metrics(level.stats)
+        own = level_metrics(level.samples, run.workload) | _client_metrics(level.stats) | level.machine
         metrics |= {f"{name}@{level.concurrency}": value for name, value in own.items()}
         if level is first:
             metrics |= own
         warnings += doubts(level.samples, level.stats, run.workload)
-    tok_s, counted = _blocks(first.samples, run.workload, warnings)
+    spoken = _speculation(run.engine, first)
+    tok_s, counted = _blocks(run, first.samples, spoken, warnings)
     metrics["output_tok_s"] = geometric_mean(geometric_mean(v) for v in tok_s.values())
     if first.ended_early:
         metrics["output_tok_s"] = _extrapolate(tok_s, incumbent)
     metrics[f"output_tok_s@{first.concurrency}"] = metrics["output_tok_s"]
-    spoken = _speculation(run.engine, first)
     metrics |= _speculation_metrics(spoken)
     decode = decode_speed(counted)
     return Measurement(
@@ -216,29 +220,18 @@ def _result(
 
 
 def _blocks(
-    samples: Sequence[RequestSample], workload: Workload, warnings: list[str]
+    run: _Run, samples: Sequence[RequestSample], spoken: SpeculationSample, warnings: list[str]
 ) -> tuple[dict[str, list[float]], Sequence[RequestSample]]:
     """Return the verdict's blocks; repeats that were faster because the server had seen them do not count as cold."""
-    tok_s = blocks(samples)
-    gain = repeat_gain(tok_s)
-    if workload.cache == "cold" and gain is not None:
-        warnings.append(
-            f"repeats of a prompt ran {gain - 1:+.1%} against its first run: the server learns from earlier requests "
-            "(a shared draft pool or a cache), so only first runs count as cold"
-        )
-        samples = [s for s in samples if s.repeat == 0]
-        tok_s = blocks(samples)
-    return tok_s, samples
-
-
-def repeat_gain(tok_s: Mapping[str, Sequence[float]]) -> float | None:
-    """Return how much faster later repeats of the prompts are than first runs, None unless it is beyond noise."""
-    logs = [math.log(geometric_mean(v[1:]) / v[0]) for v in tok_s.values() if len(v) > 1]
-    if len(logs) < 2:
-        return None
-    mean = sum(logs) / len(logs)
-    error = math.sqrt(sum((x - mean) ** 2 for x in logs) / (len(logs) - 1) / len(logs))
-    return math.exp(mean) if mean > max(math.log(REPEAT_GAIN), REPEAT_GAIN_ERRORS * error) else None
+    gain = repeat_gain(run.engine, samples, spoken) if run.workload.cache == "cold" else None
+    if gain is None:
+        return blocks(samples), samples
+    warnings.append(
+        f"the server learns from earlier requests: repeats of a prompt went {gain - 1:+.1%} against its first run (a "
+        "shared pool of drafts or a cache), so only first runs count as cold"
+    )
+    samples = [s for s in samples if s.repeat == 0]
+    return blocks(samples), samples
 
 
 def _extrapolate(tok_s: Mapping[str, Sequence[float]], incumbent: Mapping[str, float]) -> float:

@@ -183,7 +183,9 @@ class ProcrastinateWorker:
         Jobs are made from the studies' states and not only when somebody asks, so that a lost one comes back.
         """
         assert self._look_now is not None
-        while True:
+        me = asyncio.current_task()
+        # Before Python 3.12 a cancellation can be lost in `wait_for`: ask, and do not rely on the exception.
+        while me is not None and not me.cancelling():
             for job in await asyncio.to_thread(workable, self._db, self._clock):
                 await _defer(advance, job)
             for stalled in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S):

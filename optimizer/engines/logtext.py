@@ -163,7 +163,8 @@ MAX_WRAPS = 12
 MIN_WIDTH = 36
 """A terminal narrower than this is not assumed: a shorter line ended by itself."""
 _ENDS_COMPLETE = re.compile(
-    r"(?:queue-req:\s*\d+|\(token/s\):\s*\d+[.,]\d\d|\d%|per second\)|generated\)|mean len = *\d+[.,]\d\d|t/s)[,\s]*$"
+    r"(?:queue-req:\s*\d+[,\s]*|\(token/s\):\s*\d+[.,]\d\d|\d%|per second\)|generated\)|"
+    r"mean len = *\d+[.,]\d\d|t/s)\s*$"
 )
 _MORE = re.compile(r"\s*\d{0,6}\s*(?:,|#|$)")
 

@@ -63,8 +63,8 @@ FOREIGN_SHARE = 0.4
 
 
 def label_of(stage: Stage) -> str:
-    """Return the label of an out-of-memory text in a stage."""
-    return COMMON_OOM[stage]
+    """Return the label of an out-of-memory text in a stage, when the card is this server's own."""
+    return COMMON_OOM[Stage.WEIGHTS if stage is Stage.INIT else stage]
 
 
 def stage_of(found: Walk, event: Event, phase: Phase | None) -> Stage:
@@ -103,6 +103,8 @@ def _frames(found: Walk, event: Event) -> str:
 def held_by_others(found: Walk, event: Event) -> str:
     """Return one line naming the foreign share when others hold the card, by the numbers of the text; else empty."""
     text = " ".join(line.text for line in found.lines[event.index : event.index + 3]).lower()
+    if event.stage is Stage.INIT and stage_of(found, event, None) is Stage.INIT and _OWN.search(text) is None:
+        return "the card was full before this server loaded anything"
     capacity, free, own = (_bytes(pattern, text) for pattern in (_CAPACITY, _FREE, _OWN))
     if capacity is None or free is None or own is None or capacity <= 0:
         return ""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from optimizer.engines.base import Config, Explanation, SpeculationSample
 from optimizer.engines.policy import POLICIES
@@ -19,8 +20,8 @@ USELESS_LENGTH = 1.15
 """Accept length of a draft model below which the draft does not fit its target (drafting costs more than it gives)."""
 USELESS_RATE = 0.02
 """Share of n-gram drafts accepted below which they only cost time."""
-NOTHING_ACCEPTED = 0.01
-"""Share of drafted tokens below which a log shows a drafter that is wired wrongly, whatever its type."""
+NOTHING_ACCEPTED = 0.05
+"""Share of drafted tokens below which a whole log shows a drafter that does not fit, whatever its type."""
 
 _OFF = ("", "none", "null", "false", "{}")
 _ASKS = {
@@ -32,9 +33,11 @@ _NGRAM = re.compile(r"n-?gram|suffix|lookup|spec-default", re.IGNORECASE)
 _SWITCHED_OFF = re.compile(
     r"failed to initialize speculative decoding|speculative decoding (?:is )?(?:not supported|disabled)|"
     r"no implementations? specified for speculative|draft model is not compatible, disabling|"
+    r"speculative decoding (?:is )?(?:not active|inactive|will not be used)|"
     r"disabling speculative decoding|speculat\w+ .{0,40}(?:is|was|will be) (?:disabled|ignored|turned off)",
     re.IGNORECASE,
 )
+_DRAFT_LOADED = re.compile(r"load\w*:? .{0,40}draft model '|loading draft model", re.IGNORECASE)
 _CPU_FALLBACK = re.compile(
     r"ggml_cuda_init: failed to initialize|CUDA initialization: .{0,120}driver|running on UnspecifiedPlatform|"
     r"CUDA is not available.{0,60}(?:cpu|fall)|fall(?:ing)?[ -]?back to (?:the )?cpu\b|"
@@ -78,16 +81,31 @@ def from_log(engine: str, log_text: str) -> Explanation | None:
     """Return low acceptance that a log shows by itself: drafts over the whole log, and practically none accepted."""
     telemetry = importlib.import_module(f"optimizer.engines.{engine}.telemetry")
     records = telemetry.read_log(log_text)
+    off = _SWITCHED_OFF.search(log_text)
     drafted = sum(record.get("drafted", 0) for record in records)
+    if off is not None and not drafted:
+        return _explained("spec_inactive", engine, "", "", [_line_of(log_text, off)], 0.7)
     accepted = sum(record.get("accepted", 0) for record in records)
-    lengths = [r["accept_len"] for r in records if "accept_len" in r]
-    lines = [f"{accepted} of {drafted} drafted tokens accepted"]
     if drafted >= ENOUGH_DRAFTED and accepted < NOTHING_ACCEPTED * drafted:
+        lines = [f"{accepted} of {drafted} drafted tokens accepted"]
         return _explained("low_acceptance", engine, "", "", lines, 0.85)
-    if len(lengths) >= 3 and max(lengths) <= 1.0 + 2 * NOTHING_ACCEPTED:
+    lengths = [r["accept_len"] for r in records if r.get("accept_len", 0.0) >= 1.0]
+    if lengths and sum(lengths) / len(lengths) < USELESS_LENGTH:
         lines = [f"accept length {max(lengths)} at best over {len(lengths)} lines (1.0 = nothing accepted)"]
-        return _explained("low_acceptance", engine, "", "", lines, 0.85)
-    return None
+        return _explained("low_acceptance", engine, "", "", lines, 0.7)
+    return _draft_unused(engine, log_text, records)
+
+
+def _draft_unused(engine: str, log_text: str, records: Sequence[Mapping[str, Any]]) -> Explanation | None:
+    """Notice a draft model that was loaded and never asked for drafts (llama.cpp needs a type beside the model)."""
+    loaded = _DRAFT_LOADED.search(log_text) if engine == "llamacpp" else None
+    if loaded is None or any("drafted" in record for record in records):
+        return None
+    if sum(record.get("gen_tokens", 0) for record in records) < ENOUGH_DRAFTED:
+        return None
+    remedy = "give --spec-type (draft-simple, draft-eagle3, draft-mtp): -md alone does not switch speculation on"
+    summary = "a draft model was loaded, but nothing was ever drafted"
+    return _explained("spec_inactive", engine, summary, remedy, [_line_of(log_text, loaded)], 0.7)
 
 
 def _speculation(engine: str, config: Config, sample: SpeculationSample, log_text: str) -> Explanation | None:

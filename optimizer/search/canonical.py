@@ -14,15 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.engines.base import Config, Effective, FlagValue, Verdict, canonical_key
-from optimizer.search.grammar import compile_expression
+from optimizer.search.grammar import Expression, compile_expression
 from optimizer.search.parameters import rungs
 from optimizer.search.space import Parameter, Space
 
-MAX_RAW = 20_000
+MAX_RAW = 8_000
 """Raw combinations that are listed one by one; above it the space is sampled."""
 MAX_TRIES = 60
 """Uniform draws before a draw is repaired instead (a rule that one draw in 60 satisfies is tight)."""
 MAX_REPAIRS = 200
+MEMO_LIMIT = 10_000
+"""Remembered answers; they are only facts, so forgetting costs time and nothing else."""
+SNAP_DIGITS = 9
+"""0.7000000000000001 and 0.7 are one value: sums of steps must not look like new servers."""
 ESTIMATE_DRAWS = 2_000
 OUTSIDE = "it is outside the given pool"
 
@@ -79,6 +83,7 @@ class CanonicalSpace:
         self._effective = effective or identity
         self._fixed = dict(fixed or {})
         vocabulary = {*self.names, *self._fixed}
+        self._snap = {p.name: _rounded_values(p) for p in space.parameters if p.kind == "float" and p.ladder}
         self._conditions = [(compile_expression(c.when, vocabulary), c) for c in space.conditions]
         self._switches = frozenset(n for when, _ in self._conditions for n in when.names)
         self._rules = [compile_expression(r, vocabulary) for r in space.rules]
@@ -97,6 +102,10 @@ class CanonicalSpace:
     def normalise(self, params: Mapping[str, FlagValue | None]) -> dict[str, FlagValue]:
         """Return the request with what its conditions make absent left out, and `False` and None as absence."""
         config = {n: v for n in self.names if (v := params.get(n)) is not None and v is not False}
+        for name, rounded in self._snap.items():
+            value = config.get(name)
+            if isinstance(value, float):
+                config[name] = rounded.get(round(value, SNAP_DIGITS), value)
         for _ in range(len(self._conditions) + 1):
             view = {**self._fixed, **config}
             gone = {n for when, c in self._conditions for n in c.then_absent if n in config and when.holds(view)}
@@ -111,6 +120,8 @@ class CanonicalSpace:
         point = tuple(config.get(n) for n in self.names)
         found = self._memo.get(point)
         if found is None:
+            if len(self._memo) >= MEMO_LIMIT:
+                self._memo.clear()
             found = self._memo[point] = self._checked(config)
         return found
 
@@ -174,17 +185,22 @@ class CanonicalSpace:
         return found
 
     def _repaired(self, params: dict[str, FlagValue | None], rng: np.random.Generator) -> Candidate | None:
-        """Redraw parameters of one broken rule at a time until the request is valid."""
+        """Mend one broken rule at a time: of a parameter in it, take a value that leaves the fewest rules broken."""
         for _ in range(MAX_REPAIRS):
-            config = self.normalise(params)
-            view = {**self._fixed, **config}
-            broken = [r for r in self._rules if r.violated(view)]
+            broken = self._broken(params)
             involved = sorted(broken[int(rng.integers(len(broken)))].names & set(self.names)) if broken else []
             name = (involved or list(self.names))[int(rng.integers(len(involved or self.names)))]
-            params[name] = self.values[name][int(rng.integers(len(self.values[name])))]
+            values = self.values[name]
+            left = np.array([len(self._broken({**params, name: v})) for v in values])
+            best = np.flatnonzero(left == left.min())
+            params = {**params, name: values[int(best[int(rng.integers(len(best)))])]}
             if (candidate := self.check(params).candidate) is not None:
                 return candidate
         return None
+
+    def _broken(self, params: Mapping[str, FlagValue | None]) -> list[Expression]:
+        view = {**self._fixed, **self.normalise(params)}
+        return [r for r in self._rules if r.violated(view)]
 
     def neighbours(self, config: Mapping[str, FlagValue | None]) -> list[Candidate]:
         """Return the servers that differ in one parameter, each once, without the given one.
@@ -274,6 +290,10 @@ def cost_sentence(size: SizeEstimate, starts: int, start_s: float) -> str:
     servers = size.servers if size.exact else _rounded(size.servers)
     starts = min(starts, size.servers) if size.exact else starts
     return f"this space has {about}{servers:,} servers; {starts} starts are about {_duration(starts * start_s)} here"
+
+
+def _rounded_values(parameter: Parameter) -> dict[float, FlagValue]:
+    return {round(v, SNAP_DIGITS): v for v in parameter.ladder if isinstance(v, float)}
 
 
 def _rounded(count: int) -> int:

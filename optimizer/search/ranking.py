@@ -18,7 +18,7 @@ from optimizer.search.encoding import Encoded, Encoder, Floats
 from optimizer.search.gp import Fit
 from optimizer.search.history import Observation
 from optimizer.search.limits import keeps
-from optimizer.search.speed import fit_speed, references
+from optimizer.search.speed import MAX_FOR_PARTS, fit_speed, references
 
 RUNNING_STARTS = 4
 """Starts in a row whose promise must be below the minimum effect before exploring stops."""
@@ -98,7 +98,7 @@ def importance(space: CanonicalSpace, history: Sequence[Observation]) -> dict[st
     seen = measured(history)
     if len(seen) < 3:
         return {}
-    model = fit_speed(Encoder(space), seen, parts="always")
+    model = fit_speed(Encoder(space), seen[-MAX_FOR_PARTS:], parts="always")
     fits: dict[str, Fit | None] = {"output_tok_s": model.whole, "accept_len": model.accept, "step_ms": model.step}
     return {output: _shares(space, fit) for output, fit in fits.items() if fit is not None}
 

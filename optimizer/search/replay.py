@@ -33,7 +33,9 @@ MAX_UNRECORDED = 50
 
 FINALISTS = 3
 CONFIRM_ROUNDS = 3
-"""Fresh restarts of each finalist before a winner is declared; a night spends up to 10 on it by default."""
+"""Fresh restarts of each finalist and of the baseline before a winner is declared, as a night does."""
+MIN_EFFECT = 0.01
+"""What is not this much faster than the baseline is no win: the answer is then the baseline."""
 INVALID = Restart(None, failed="invalid_flag")
 
 Progress = Callable[[int, int], None]
@@ -202,6 +204,9 @@ def _declare(done: Run, table: Recorded, study: SearchStudy, rng: np.random.Gene
         return
     finalists = [c for r in study.top(FINALISTS) if (c := table.space.check(r.params).candidate)]
     done.picked_regret = _regret(table, finalists[0] if finalists else None)
+    home = table.baseline
+    if home is not None and all(c.key != home.key for c in finalists):
+        finalists.append(home)
     logs: dict[str, list[float]] = {c.key: [] for c in finalists}
     for _ in range(CONFIRM_ROUNDS):
         for candidate in finalists:
@@ -209,8 +214,10 @@ def _declare(done: Run, table: Recorded, study: SearchStudy, rng: np.random.Gene
             done.confirm_starts += 1
             if restart.tok_s is not None:
                 logs[candidate.key].append(math.log(restart.tok_s))
-    ran = [c for c in finalists if logs[c.key]]
-    winner = max(ran, key=lambda c: statistics.fmean(logs[c.key])) if ran else None
+    means = {c.key: statistics.fmean(logs[c.key]) for c in finalists if logs[c.key]}
+    winner = max((c for c in finalists if c.key in means), key=lambda c: means[c.key], default=None)
+    if winner is not None and home is not None and means[winner.key] < means.get(home.key, -math.inf) + MIN_EFFECT:
+        winner = home
     done.winner_regret = _regret(table, winner)
 
 

@@ -22,7 +22,7 @@ from optimizer.search.canonical import Candidate, CanonicalSpace
 from optimizer.search.distributions import distributions, space_from, to_optuna
 from optimizer.search.history import measured_keys, read
 
-REJECTIONS = 100
+REJECTIONS = 30
 """Draws of a foreign sampler that may be invalid or known before a uniform draw takes its place."""
 
 

@@ -25,6 +25,8 @@ HOST_SD = 0.10
 ACCEPT_PRIOR = Prior(noise_cv=(math.log(0.01), 0.7))
 """Greedy accept lengths repeat almost exactly."""
 MIN_FOR_PARTS = 5
+MAX_FOR_PARTS = 80
+"""With more observations one process knows as much, and three take three times as long."""
 LEVEL_METRIC = "output_tok_s@{level}"
 
 Levels = Mapping[int, float]
@@ -103,7 +105,11 @@ def fit_speed(
     nuisance = _nuisance(observations)
     whole = fit(rows, values, nuisance=nuisance)
     lengths = [o.accept_len for o in observations]
-    if parts == "never" or len(observations) < MIN_FOR_PARTS or sum(a is not None for a in lengths) < 2:
+    if (
+        parts == "never"
+        or not MIN_FOR_PARTS <= len(observations) <= MAX_FOR_PARTS
+        or sum(a is not None for a in lengths) < 2
+    ):
         return SpeedModel(tuple(observations), rows, whole)
     logs = np.log(np.array([a or 1.0 for a in lengths]))
     accept = fit(rows, logs, nuisance=np.diag(np.diag(nuisance)), prior=ACCEPT_PRIOR)

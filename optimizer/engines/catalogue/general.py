@@ -55,6 +55,7 @@ CAUSES = (
         r"|requires? (?:that|the|--|a |an )|not implemented|must be (?:set|used|enabled|disabled"
         r"|specified|provided|less|greater|at|equal|one|in|>|<|=|none|true|false|positive|between))",
         r"notimplementederror",
+        r"user-specified .{0,60}(?:greater|larger|longer) than|(?:max_model_len|context[_ -]length) .{0,60}exceeds",
         r"no (?:valid|supported|common|compatible|available) (?:attention )?(?:backend|block size"
         r"|kernel|implementation)",
         r"selected backend .{0,80}(?:is not valid|not valid)",
@@ -136,7 +137,7 @@ CAUSES = (
         r"server (?:is )?not ready after|not ready within",
         r"waiting for .{0,40}(?:to be )?ready.{0,20}timed out|readiness probe failed",
         r"startup probe failed|container failed (?:startup|liveness|readiness) probe",
-        r"did not (?:start|respond) (?:with)?in \d+",
+        r"did not (?:start|respond) (?:with)?in \d+|not healthy (?:after|within)|timeout waiting for .{0,30}ready",
         remedy="see the last stage in the log; check NO_PROXY, the address that is polled, and the start timeout",
     ),
     cause(
@@ -144,7 +145,8 @@ CAUSES = (
         S,
         r"engine core initialization failed|engine process failed to start|enginecore failed to start",
         r"workerproc (?:initialization )?failed",
-        r"enginecore hit an exception|enginedeaderror|engine(?:core)? (?:encountered|is dead|died)|encountered a fatal error",
+        r"enginecore hit an exception",
+        r"enginedeaderror|engine(?:core)? (?:encountered|is dead|died)|encountered a fatal error",
         r"encountered an issue|already dead, terminating|engine loop (?:has died|is not running)",
         r"asyncenginedeaderror",
         r"received sigquit|sigquit received|child (?:process )?failed|scheduler hit an exception",
@@ -162,6 +164,7 @@ CAUSES = (
     cause(
         "garbage_output",
         C,
+        r"!{16,}|nonsense (?:text|output)|incoherent (?:text|output)|repetitive output|mojibake",
         r"\bgarbage (?:text|output|tokens|answers)|gibberish|degenerate repeated|degenerate output|"
         r"nan or inf in logits",
         r"probability tensor contains either `?inf`?, `?nan`?|detected nan|nan (?:detected|"
@@ -191,6 +194,17 @@ CAUSES = (
         summary="the engine refuses these settings for this model{text}",
         remedy="change what distinguishes this configuration from one that starts",
         confidence=0.5,
+    ),
+    cause(
+        "unsupported_combination",
+        F,
+        r"^(?P<what>(?:value|assertion|notimplemented)error)(?P<text>: .{8,160})",
+        stages=EARLY,
+        unless=r"event_loop|busy_loop|run_batch|execute_model|fired up and ready|startup complete|(?:decode|"
+        r"prefill) batch",
+        summary="the engine refuses these settings{text}",
+        remedy="change what distinguishes this configuration from one that starts",
+        confidence=0.4,
     ),
     cause(
         "scheduler_crash",

@@ -15,6 +15,7 @@ CAUSES = (
         r"/dev/shm[^ ]* .{0,60}(?:no space left|size \d+)",
         r"unable to (?:open|write|allocate) shared memory.{0,80}(?:no space|\b28\b|/torch_)",
         r"(?:no space left|\benospc\b).{0,80}(?:/dev/shm|psm_|sem\.mp-|nccl-)",
+        r"^\s*bus error\b",
         r"dataloader worker .{0,80}insufficient shared memory",
         r"bus error.{0,80}shared memory|unexpected bus error encountered in worker",
         r"failed to (?:fallocate|ftruncate|posix_fallocate).{0,80}(?:shm|shared memory)",
@@ -51,7 +52,7 @@ CAUSES = (
     cause(
         "bind_failed",
         C,
-        r"cannot assign requested address|errno 99\]|eaddrnotavail|winerror 10049",
+        r"errno 97\].{0,60}address family|cannot assign requested address|errno 99\]|eaddrnotavail|winerror 10049",
         r"errno 13\].{0,60}(?:bind|listen|address|port)|bind.{0,60}permission denied|eacces.{0,40}bind",
         r"errno -[235]\].{0,60}(?:name or service|nodename|address family"
         r"|temporary failure)(?!.{0,80}(?:huggingface|http))",
@@ -83,7 +84,16 @@ CAUSES = (
         summary="a process of the server was killed with signal 9, as the kernel does when host memory runs out",
         remedy="read the kernel log (dmesg) to be sure; more host memory or swap, MAX_JOBS, or a lower {hostmem}",
         unless=r"received sigquit|sigquit received|cuda out of memory|scheduler watchdog timeout"
-        r"|triggering sigquit|sending sigkill|killing (?:the )?process",
+        r"|sending sigkill|killing (?:the )?process",
+    ),
+    cause(
+        "oom_host_memory",
+        D,
+        r"cuda(?:hostalloc|mallochost|hostregister).{0,80}(?:out of memory|failed|error)",
+        r"(?:unable|failed) to allocate (?:cpu|host|cuda_host|cpu_mapped)\w* buffer",
+        r"cpu_buffer_type_alloc_buffer: failed to allocate",
+        r"not enough (?:host|cpu|system) memory|too large swap space",
+        summary="the host's memory could not be allocated or pinned",
     ),
     cause(
         "oom_host_memory",
@@ -142,7 +152,7 @@ CAUSES = (
     cause(
         "scheduler_crash",
         S,
-        r"^\s*(?:\S*: line \d+: +\d+ )?(?:segmentation fault|aborted|bus error|illegal instruction)\b",
+        r"^\s*(?:\S*: line \d+: +\d+ )?(?:segmentation fault|aborted|illegal instruction)\b",
     ),
     cause(
         "scheduler_crash",

@@ -32,7 +32,7 @@ CAUSES = (
         C,
         rf"(?:no module named|cannot import name).{{0,60}}{_KERNELS}",
         rf"(?:module|package|object) '?{_KERNELS}[\w.]*'? .{{0,20}}has no attribute",
-        r"'_opnamespace' '\w+' object has no attribute|operator .{0,60}does not exist",
+        r"'_opnamespace' '\w+' object has no attribute|operator (?!torchvision).{0,60}does not exist",
         r"could not find schema for|no such operator|_opnamespace",
         r"name '(?:sgl_|fused_|moe_|awq_|gptq_|flash_|deep_gemm|ops|_custom_ops|vllm_|cutlass_|tree_"
         r"|build_tree|merge_state)\w*' is not defined",
@@ -100,6 +100,13 @@ CAUSES = (
         r"(?:importerror|modulenotfounderror): ",
         summary="a module cannot be imported",
         remedy="install what is missing, in the version that this release pins",
+    ),
+    cause(
+        "environment_broken",
+        G,
+        r"cannot re-initialize cuda in forked subprocess",
+        summary="something in the environment touches CUDA before the workers are started",
+        remedy="start workers with spawn (VLLM_WORKER_MULTIPROC_METHOD=spawn) and remove the import that touches CUDA",
     ),
     cause(
         "environment_broken",

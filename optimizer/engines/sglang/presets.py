@@ -64,7 +64,11 @@ def _existing(part: Space, flags: FlagSet) -> Space:
         if any(n in names for n in c.then_absent)
     ]
     defaults = tuple(d for d in part.defaults if set(d) <= names)
-    return replace(part, parameters=tuple(kept), conditions=tuple(conditions), defaults=defaults, dropped=dropped)
+    gone = {p.name for p in part.parameters} - names
+    rules = tuple(r for r in part.rules if not any(name in r for name in gone))
+    return replace(
+        part, parameters=tuple(kept), conditions=tuple(conditions), rules=rules, defaults=defaults, dropped=dropped
+    )
 
 
 def _known_values(parameter: Parameter, flags: FlagSet) -> Parameter:

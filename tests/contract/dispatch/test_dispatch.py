@@ -36,6 +36,7 @@ class Work:
         self.seconds = seconds
         self.spans: list[tuple[str, str, float, float]] = []
         self.until_interrupted = False
+        self.began = 0
 
     def __call__(self, db: Database, study_id: str, *, owner: str, settings: Settings, **kwargs: Any) -> None:
         with db.read() as conn:
@@ -51,6 +52,7 @@ class Work:
             ):  # asked now, because who had the host before may have ended it
                 return
             began = time.monotonic()
+            self.began += 1
             while time.monotonic() - began < self.seconds or self.until_interrupted:
                 if keeper.interrupted:
                     break
@@ -187,8 +189,7 @@ def test_stopping_a_worker_pauses_its_work_and_waits_for_it(
     work.until_interrupted = True
     queue(db, "a", "box")
     one = started(make(db, "w"))
-    with_lease = lambda: _lease_of(db, "box") is not None  # noqa: E731
-    wait_until(with_lease)
+    wait_until(lambda: work.began == 1)
     assert one.stop(20)
     assert state_of(db, "a") == "paused"
     assert _lease_of(db, "box") is None

@@ -11,7 +11,6 @@ from optimizer.bench import derive, early
 from optimizer.bench.base import Workload
 from optimizer.bench.doubts import doubts
 from optimizer.bench.load import PhaseStats
-from optimizer.bench.measure import repeat_gain
 from optimizer.bench.verdict import BASELINE, CANDIDATE, Restart, judge
 from optimizer.bench.workload import from_spec
 from tests.unit.bench.fakes import sample
@@ -122,15 +121,6 @@ def test_an_equal_configuration_is_rarely_ended_early() -> None:
             hopeless = hopeless or early.standing(measured, dict.fromkeys("abcdefghij", 100.0)).hopeless
         ended += hopeless
     assert ended <= 50
-
-
-def test_repeats_that_gain_from_being_seen_are_noticed() -> None:
-    learning = {p: [100.0, 118.0 + i, 121.0] for i, p in enumerate("abcde")}
-    assert repeat_gain(learning) == pytest.approx(1.2, abs=0.02)
-    rng = random.Random(3)
-    steady = {p: [100 * math.exp(rng.gauss(0, 0.02)) for _ in range(3)] for p in "abcde"}
-    assert repeat_gain(steady) is None
-    assert repeat_gain({"a": [1.0]}) is None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -109,7 +110,7 @@ def test_a_window_opens_at_most_once_for_each_local_date(case: tuple[WindowRule,
     rule, day = case
     found = windows.openings(rule, datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(days=3), 8)
     assert len({o.local_date for o in found}) == len(found)
-    assert all(a.opens_at < b.opens_at for a, b in zip(found, found[1:], strict=False))
+    assert all(a.opens_at < b.opens_at for a, b in pairwise(found))
     assert all(o.closes_at - o.opens_at <= timedelta(hours=26) for o in found)
 
 
