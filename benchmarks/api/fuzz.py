@@ -125,7 +125,9 @@ def main() -> int:
             result = run(app, token, cases=options.cases, seed=options.seed)
             mode = "with a key" if with_key else "open to this machine"
             counts = ", ".join(f"{status}: {count}" for status, count in sorted(result.statuses.items()))
-            print(f"{mode}: {result.cases} cases over {result.operations} operations in {result.seconds:.0f} s ({counts})")
+            print(
+                f"{mode}: {result.cases} cases over {result.operations} operations in {result.seconds:.0f} s ({counts})"
+            )
             for failure in result.failures:
                 print(f"  WRONG {failure}")
             wrong += len(result.failures)
