@@ -1,8 +1,8 @@
 """Listing times, event delivery and memory: `python -m benchmarks.api.serve [--trials N] [--clients C] [--seconds S]`.
 
 A service process of its own over a database with N stored trials; C clients follow its events while another process
-writes them and pages of trials are read. Prints p50 and p99 of a page of 50 trials, the delay from the commit of an event
-to its arrival, and the process's memory before and after.
+writes them and pages of trials are read. Prints p50 and p99 of a page of 50 trials, the delay from writing an event to
+its arrival, and the process's memory before and after.
 """
 
 from __future__ import annotations

@@ -28,15 +28,22 @@ pytestmark = [pytest.mark.needs("chromium"), pytest.mark.slow]
 
 CONTRAST = """() => {
   const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0.99) return c; } return [255, 255, 255]; };
+  const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = rgb(getComputedStyle(e).backgroundColor);
+      if (c.length < 4 || c[3] > 0.99) return c;
+    }
+    return [255, 255, 255];
+  };
   const bad = [];
   for (const e of document.querySelectorAll("main *, header *")) {
-    if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || !e.checkVisibility() || e.closest(".sr,:disabled,.chart,svg")) continue;
+    const speaks = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!speaks || !e.checkVisibility() || e.closest(".sr,:disabled,.chart,svg")) continue;
     const [a, b] = [light(rgb(getComputedStyle(e).color)), light(ground(e))].sort((x, y) => y - x);
     const ratio = (a + 0.05) / (b + 0.05);
-    if (ratio < 4.5) bad.push(`${e.tagName}.${e.className}: ${ratio.toFixed(2)} "${e.textContent.trim().slice(0, 30)}"`);
+    if (ratio < 4.5) bad.push(`${e.tagName}.${e.className}: ${ratio.toFixed(2)} ${e.textContent.trim().slice(0, 30)}`);
   }
   return bad;
 }"""
