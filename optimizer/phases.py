@@ -116,7 +116,7 @@ def explore(run: StudyRun) -> None:
         except SpaceExhausted:
             run.say("note", text="every server of this space has been measured")
             return
-        attempt(
+        trial = attempt(
             run,
             Proposal(
                 "explore",
@@ -126,6 +126,9 @@ def explore(run: StudyRun) -> None:
                 incumbent=evidence.incumbent(run),
             ),
         )
+        advice = evidence.memory_advice(run, trial)
+        if advice:
+            run.say("warning", text=advice)
 
 
 def due_for_baseline(run: StudyRun, explored: int) -> bool:
