@@ -145,7 +145,10 @@ def authorise(request: Request, use: Services, scope: KeyScope) -> Principal:
     Raises:
         ApiProblem: 401 without a usable key, 403 without the scope or the CSRF token, 429 after too many failures.
     """
-    who = identify(request, use)
+    # Asked once a request, however many layers want to know: a failed login is counted once.
+    known = getattr(request.state, "principal", None)
+    who = known if known is not None else identify(request, use)
+    request.state.principal = who
     if who is None:
         raise ApiProblem(
             401,

@@ -8,36 +8,45 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-from api.deps import Services, identify
+from api.auth import KeyScope
+from api.deps import Services, authorise
 from api.problems import ApiProblem
 from storage import idempotency
 
 HEADER = "Idempotency-Key"
 MAX_LENGTH = 200
+SHOWS_SECRETS = frozenset({"/api/v1/keys"})
+"""Answers that must not be kept."""
+STUCK = timedelta(minutes=15)
+"""After this long a request that never ended belongs to a process that died."""
 KEPT_HEADERS = ("location", "etag", "content-type")
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class IdempotentRoute(APIRoute):
-    """A route whose POSTs honour the key."""
+class ApiRoute(APIRoute):
+    """A route that asks who is there before it reads anything, and whose POSTs honour the key."""
 
     def get_route_handler(self) -> Handler:
         """Wrap the route's own handler."""
         original = super().get_route_handler()
+        found = (getattr(d.call, "scope", None) for d in self.dependant.dependencies)
+        scopes: list[KeyScope] = [s for s in found if s is not None]
 
         async def handle(request: Request) -> Response:
-            key = request.headers.get(HEADER)
-            if request.method != "POST" or key is None:
-                return await original(request)
             use: Services = request.app.state.services
-            who = await run_in_threadpool(identify, request, use)
-            if who is None:
+            if not scopes:
+                return await original(request)
+            # A stranger learns nothing, not even whether the body could be read.
+            who = await run_in_threadpool(authorise, request, use, scopes[0])
+            key = request.headers.get(HEADER)
+            if request.method != "POST" or key is None or self.path in SHOWS_SECRETS:
                 return await original(request)
             return await _once(original, request, use, who.key_id or "anonymous", _checked(key))
 
@@ -77,6 +86,9 @@ def _begin(use: Services, caller: str, key: str, digest: str) -> Response | None
     """Reserve the key, or return the answer that it already has."""
     with use.db.write() as conn:
         found = idempotency.begin(conn, caller, key, digest, now=use.now())
+        if found is not None and found.status is None and use.now() - found.created_at > STUCK:
+            idempotency.forget(conn, caller, key)
+            found = idempotency.begin(conn, caller, key, digest, now=use.now())
     if found is None:
         return None
     if found.request_hash != digest:

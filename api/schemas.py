@@ -401,9 +401,9 @@ SPEC_EXAMPLE: JsonObject = {
     "budget": {"trials": 40, "hours": 8},
 }
 HOST_EXAMPLE: JsonObject = {
-    "name": "gpu-box",
+    "name": "gpu-box-2",
     "connection": "ssh",
-    "ssh": {"alias": "gpu-box"},
+    "ssh": {"alias": "gpu-box-2"},
     "http": {"reach": "tunnel"},
     "gpus": [0, 1, 2, 3],
     "takeover": True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -56,6 +57,20 @@ class Server(uvicorn.Server):
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._ready(str(host), int(port))
+
+
+def configure_logging() -> None:
+    """Write logs as events with fields, one line each, on stderr; tracebacks without local variables."""
+    structlog.configure(
+        processors=[
+            structlog.stdlib.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], drop_missing=True),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
 
 
 def is_loopback(host: str) -> bool:

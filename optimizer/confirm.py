@@ -77,7 +77,9 @@ def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], ar
     """One more fresh restart of an arm."""
     soaked = arm.startswith(SOAK)
     params = next((f.params for f in finalists if f.key == arm.removeprefix(SOAK)), {})
-    trial = attempt(run, Proposal("confirm", arm, dict(params), soak_s=run.spec.budget.soak_s if soaked else 0.0))
+    as_home = arm in {BASELINE, SELF_TEST}
+    soak_s = run.spec.budget.soak_s if soaked else 0.0
+    trial = attempt(run, Proposal("confirm", arm, dict(params), as_home=as_home, soak_s=soak_s))
     if arm == BASELINE and trial.state == "complete":
         evidence.load_baseline(run)
     return trial
@@ -94,7 +96,7 @@ def choose_finalists(run: StudyRun) -> list[Finalist]:
     if run.spec.self_test:
         first = evidence.complete(run, kind="baseline")[0]
         return [Finalist(SELF_TEST, {}, first.output_tok_s or 0.0, first.number)]
-    by_key = {t.canonical_key: t for t in evidence.all_trials(run) if t.kind == "explore" and t.state == "complete"}
+    by_key = {t.arm: t for t in evidence.all_trials(run) if t.kind == "explore" and t.state == "complete"}
     reference = run.reference_tok_s or 0.0
     chosen: list[Finalist] = []
     for ranked in run.search.top(len(by_key) + 1):

@@ -180,7 +180,7 @@ def winner_to_adopt(run: StudyRun) -> HomeServer | None:
 def generates(run: StudyRun) -> bool:
     """Say whether the server on the port answers its health check and a real generation."""
     url, _ = run.base_url()
-    readiness = run.engine.readiness(plan_server(run, {}).plan)
+    readiness = run.engine.readiness(plan_server(run, None).plan)
     with Probe(url) as probe:
         if probe.status(readiness.health_path) != 200:
             return False

@@ -80,14 +80,16 @@ def restore(db: Database, name: str, *, clock: Clock) -> str:
         fence = leases.claim(conn, name, owner, ttl_s=RESTORE_TIMEOUT_S, now=clock.now())
     if fence is None:
         raise HostBusy(name, f"a study works on host {name}", remedy="pause or stop it: that restores home as well")
-    link = connect.open_link(entry, known_host_key=record.host_key)
     try:
-        done = _put_back(link, entry, known_home(link, record, entry), fence)
+        link = connect.open_link(entry, known_host_key=record.host_key)
+        try:
+            text = _put_back(link, entry, known_home(link, record, entry), fence)
+        finally:
+            link.close()
         with db.write() as conn:
             hosts.update(conn, name, needs_attention="")
-        return done
+        return text
     finally:
-        link.close()
         with db.write() as conn:
             leases.release(conn, name, owner, fence)
 
@@ -110,5 +112,5 @@ def known_home(link: HostLink, record: HostRecord, entry: HostEntry) -> HomeServ
 def _put_back(link: HostLink, entry: HostEntry, server: HomeServer, fence: int) -> str:
     done = home.restore(link, server, run_dir=entry.run_dir, fence=fence, deadline=Deadline.after(RESTORE_TIMEOUT_S))
     guard.disarm(link, run_dir=entry.run_dir, fence=fence, deadline=Deadline.after(30))
-    text = "home serves already" if done.already_serving else "home was started and answers"
+    text = "home was serving already" if done.already_serving else f"home serves again after {done.elapsed_s:.0f} s"
     return f"{text}; {len(done.stopped)} leftover servers stopped" if done.stopped else text

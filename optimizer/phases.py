@@ -70,7 +70,7 @@ def measure_baseline_once(run: StudyRun) -> TrialRecord:
     Raises:
         StudyFailed: the baseline itself does not run.
     """
-    trial = attempt(run, Proposal("baseline", "baseline"))
+    trial = attempt(run, Proposal("baseline", "baseline", as_home=True))
     if trial.state != "complete":
         failure = trial.failure or {}
         raise StudyFailed(

@@ -41,6 +41,8 @@ class Proposal:
     attempt: int = 1
     incumbent: dict[str, float] | None = None
     """tok/s by prompt of the best so far: switches early ending on."""
+    as_home: bool = False
+    """The baseline's own configuration; a suggestion without any parameter is something else."""
     soak_s: float = 0.0
     """Seconds under load after the measurement: what a finalist must survive before it may be adopted."""
 
@@ -65,7 +67,7 @@ def run_trial(run: StudyRun, proposal: Proposal) -> TrialRecord:
     Raises:
         Stopped, LeaseLost, HostError: the work must end or the host cannot be used; the trial is `interrupted`.
     """
-    planned = plan_server(run, proposal.params)
+    planned = plan_server(run, None if proposal.as_home else proposal.params)
     trial = trial_log.propose(run, proposal, planned)
     steps = TrialLog(run, trial)
     outcome = Outcome("interrupted")

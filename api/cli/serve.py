@@ -21,6 +21,7 @@ def serve(host: str, port: int, db_url: str | None, no_worker: bool) -> None:
     from api import serve as service
     from api.cli.database import open_migrated, settings_for
 
+    service.configure_logging()
     settings = settings_for(db_url)
     db = open_migrated(settings)
     try:

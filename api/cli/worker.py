@@ -18,9 +18,10 @@ from api.cli.output import say
 def worker(db_url: str | None, name: str | None) -> None:
     """Work on queued studies until stopped; then pause what runs and put the original servers back."""
     from api.cli.database import open_migrated, settings_for
-    from api.serve import RESTORE_TIMEOUT_S
+    from api.serve import RESTORE_TIMEOUT_S, configure_logging
     from optimizer.worker import Worker
 
+    configure_logging()
     settings = settings_for(db_url)
     db = open_migrated(settings)
     asked = threading.Event()

@@ -10,11 +10,12 @@ from fastapi.responses import StreamingResponse
 
 from api.deps import Services, Use, Viewer
 from api.documented import problems
+from api.idempotency import ApiRoute
 from api.problems import ApiProblem
 from api.stream import encode
 from optimizer import studies as verbs
 
-router = APIRouter(prefix="/api/v1", tags=["events"])
+router = APIRouter(prefix="/api/v1", tags=["events"], route_class=ApiRoute)
 RETRY_MS = 2000
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 STREAM: dict[int | str, dict[str, Any]] = {

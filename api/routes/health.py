@@ -9,12 +9,13 @@ from fastapi import APIRouter, Response
 from api.deps import Use, Viewer
 from api.documented import problems
 from api.exposition import CONTENT_TYPE, exposition
+from api.idempotency import ApiRoute
 from api.problems import problem_response
 from api.schemas import HealthOut
 from storage import migrate
 from storage.errors import StorageError
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=ApiRoute)
 
 
 @router.get("/healthz", response_model=HealthOut)

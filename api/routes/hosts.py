@@ -11,14 +11,15 @@ from api import etags, paging, views
 from api.bodies import HOST_BODY, Document
 from api.deps import Admin, Operator, Use, Viewer
 from api.documented import problems
-from api.idempotency import IdempotentRoute
+from api.idempotency import ApiRoute
 from api.reports.export import finite
 from api.schemas import HostCheckOut, HostOut, Page, RestoreOut
+from optimizer import host_care
 from optimizer import hosts as verbs
 from optimizer.spec import parse_host
 from storage import hosts, leases
 
-router = APIRouter(prefix="/api/v1", tags=["hosts"], route_class=IdempotentRoute)
+router = APIRouter(prefix="/api/v1", tags=["hosts"], route_class=ApiRoute)
 
 
 @router.post("/hosts", status_code=201, response_model=HostOut, responses=problems(409, 415), openapi_extra=HOST_BODY)
@@ -62,8 +63,6 @@ def delete_host(name: str, request: Request, use: Use, _: Admin) -> Response:
 @router.post("/hosts/{name}/check", response_model=HostCheckOut, responses=problems(404, 409, 502, 504))
 def check_host(name: str, use: Use, _: Operator) -> Any:
     """Run the doctor: every finding says what to do. Starts and stops nothing."""
-    from optimizer import host_care
-
     findings = host_care.check(use.db, name, now=use.now())
     return {
         "host": name,
@@ -76,7 +75,5 @@ def check_host(name: str, use: Use, _: Operator) -> Any:
 @router.post("/hosts/{name}/restore", response_model=RestoreOut, responses=problems(404, 409, 502, 504))
 def restore_host(name: str, use: Use, _: Operator) -> Any:
     """Stop what Ratchet started on the host and put the original server back; refused while a study works there."""
-    from optimizer import host_care
-
     detail = host_care.restore(use.db, name, clock=use.clock)
     return {"host": name, "restored": True, "detail": detail}

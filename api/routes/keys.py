@@ -10,10 +10,11 @@ from fastapi import APIRouter
 from api import auth, views
 from api.deps import Admin, Use, Viewer
 from api.documented import problems
+from api.idempotency import ApiRoute
 from api.schemas import KeyIn, KeyMade, KeyOut, Page, WhoOut
 from storage import keys
 
-router = APIRouter(prefix="/api/v1", tags=["keys"])
+router = APIRouter(prefix="/api/v1", tags=["keys"], route_class=ApiRoute)
 
 
 @router.post("/keys", status_code=201, response_model=KeyMade, responses=problems(409))

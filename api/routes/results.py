@@ -10,12 +10,13 @@ from fastapi import APIRouter, Response
 from api import views
 from api.deps import Use, Viewer
 from api.documented import problems
+from api.idempotency import ApiRoute
 from api.reports import build, export, html, markdown
 from api.reports.importance import importance
 from api.reports.optuna_file import optuna_file
 from api.schemas import BestOut, ImportanceOut, VerdictOut
 
-router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["results"])
+router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["results"], route_class=ApiRoute)
 REPORT_CSP = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'self'; sandbox"
 )

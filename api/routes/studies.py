@@ -13,7 +13,7 @@ from api.auth import KeyScope, Principal
 from api.bodies import HOST_BODY, SPEC_BODY, Document
 from api.deps import Operator, Services, Use, Viewer
 from api.documented import problems
-from api.idempotency import IdempotentRoute
+from api.idempotency import ApiRoute
 from api.problems import ApiProblem, problem_list
 from api.schemas import CheckOut, Page, StudyDetail, StudyOut, StudyPatch
 from optimizer import studies as verbs
@@ -25,7 +25,7 @@ from storage import hosts, studies, trials, windows
 from storage.engine import Database
 from storage.records import StudyRecord
 
-router = APIRouter(prefix="/api/v1", tags=["studies"], route_class=IdempotentRoute)
+router = APIRouter(prefix="/api/v1", tags=["studies"], route_class=ApiRoute)
 Verb = Callable[..., StudyRecord]
 
 

@@ -12,6 +12,7 @@ from fastapi.responses import PlainTextResponse
 from api import paging, views
 from api.deps import Use, Viewer
 from api.documented import problems
+from api.idempotency import ApiRoute
 from api.reports.export import finite
 from api.schemas import Page, RequestOut, TrialDetail, TrialOut
 from optimizer import studies as verbs
@@ -19,7 +20,7 @@ from storage import logs, measurements, trials
 from storage.errors import Missing
 from storage.records import TrialRecord
 
-router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
+router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"], route_class=ApiRoute)
 Number = Annotated[int, Path(ge=0, le=2**31 - 1, description="The trial's number, from 0")]
 LOG_TAIL_MAX = 64 << 20
 

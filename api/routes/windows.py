@@ -11,14 +11,14 @@ from fastapi import APIRouter, Path, Request, Response
 from api import etags, morning, paging, views
 from api.deps import Operator, Services, Use, Viewer
 from api.documented import problems
-from api.idempotency import IdempotentRoute
+from api.idempotency import ApiRoute
 from api.problems import ApiProblem
 from api.schemas import Page, WindowIn, WindowOut, WindowPatch
 from optimizer import windows as rules
 from storage import studies, windows
 from storage.records import WindowRecord
 
-router = APIRouter(prefix="/api/v1", tags=["windows"], route_class=IdempotentRoute)
+router = APIRouter(prefix="/api/v1", tags=["windows"], route_class=ApiRoute)
 SHOWN_RUNS = 14
 ATTACHED_SHOWN = 500
 LocalDate = Annotated[str, Path(pattern=r"^\d{4}-\d{2}-\d{2}$", description="Date of the opening in the zone")]

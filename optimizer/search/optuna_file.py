@@ -7,6 +7,7 @@ from pathlib import Path
 import optuna
 
 from optimizer.errors import NotFound
+from optimizer.search.dashboard import exists
 
 
 def copy_study(source_url: str, name: str, target: Path) -> None:
@@ -15,12 +16,15 @@ def copy_study(source_url: str, name: str, target: Path) -> None:
     Raises:
         NotFound: there is no such Optuna study yet.
     """
+    missing = NotFound(f"there is no Optuna study {name}", remedy="start the study first")
+    if not exists(source_url):
+        raise missing
     source = optuna.storages.RDBStorage(source_url)
     copy = optuna.storages.RDBStorage(f"sqlite:///{target}")
     try:
         optuna.copy_study(from_study_name=name, from_storage=source, to_storage=copy)
     except KeyError as error:
-        raise NotFound(f"there is no Optuna study {name}", remedy="start the study first") from error
+        raise missing from error
     finally:
         for storage in (source, copy):
             storage.remove_session()

@@ -415,8 +415,11 @@ def test_best_verdict_importance_report_and_exports(service: Service) -> None:
 def test_secrets_of_the_original_server_are_never_shown(service: Service) -> None:
     filled.add_host(service.db)
     study = filled.fill_night(service.db, explored=2)
-    for path in (f"{V1}/hosts", f"{V1}/hosts/{filled.HOST}", f"{V1}/studies/{study.id}", "/hosts", f"/studies/{study.id}",
-                 f"{V1}/studies/{study.id}/report?format=json", f"{V1}/studies/{study.id}/export?format=json"):  # fmt: skip
+    one = f"{V1}/studies/{study.id}"
+    for path in (
+        *(f"{V1}/hosts", f"{V1}/hosts/{filled.HOST}", one, "/hosts", f"/studies/{study.id}"),
+        *(f"{one}/report?format=json", f"{one}/export?format=json"),
+    ):
         text = service.client.get(path).text
         assert "hf_secret" not in text, path
     assert service.call("GET", f"{V1}/hosts/{filled.HOST}").json()["home"]["env_names"] == ["HF_TOKEN"]
@@ -448,11 +451,8 @@ def test_windows_show_five_openings_and_hold_their_studies(service: Service) -> 
     assert off.json()["enabled"] is False and off.json()["open_now"] is False
     assert service.call("PATCH", f"{V1}/studies/night", {"window": ""}).json()["window_id"] is None
     assert service.call("DELETE", f"{V1}/windows/nights").status_code == 204
-    twice = {**WINDOW, "start_cron": "0 */2 * * *", "timezone": "Mars/Base"}
-    assert [e["path"] for e in service.call("POST", f"{V1}/windows", twice).json()["errors"]] == [
-        "start_cron",
-        "timezone",
-    ]
+    twice = service.call("POST", f"{V1}/windows", {**WINDOW, "start_cron": "0 */2 * * *", "timezone": "Mars/Base"})
+    assert [e["path"] for e in twice.json()["errors"]] == ["start_cron", "timezone"]
 
 
 def test_the_figures_for_prometheus(service: Service) -> None:
