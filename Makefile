@@ -37,6 +37,8 @@ lock:
 	.lock-venv/bin/python -m pip install --quiet uv
 	.lock-venv/bin/uv pip compile pyproject.toml --all-extras --universal --generate-hashes \
 		--python-version 3.11 --no-header --no-emit-index-url --no-annotate --quiet -o requirements.lock
+	.lock-venv/bin/uv pip compile requirements-demo.in --no-deps --universal --generate-hashes \
+		--python-version 3.11 --no-header --no-emit-index-url --no-annotate --quiet -o requirements-demo.lock
 	rm -rf .lock-venv
 
 clean:

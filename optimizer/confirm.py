@@ -19,11 +19,14 @@ from optimizer.bench.judging import Restart
 from optimizer.engines.base import FlagValue
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
+from optimizer.search import explain
 from storage import events, verdicts
 from storage.records import TrialRecord, VerdictRecord
 
 Attempt = Callable[[StudyRun, Proposal], TrialRecord]
 BASELINE = "baseline"
+SOAK = "soak:"
+"""Prefix of the arm that holds a winner under load; it is no evidence for or against its speed."""
 SELF_TEST = "self-test"
 """The arm of an A/A test: the baseline's own configuration under another name."""
 
@@ -61,19 +64,31 @@ def confirm(run: StudyRun, attempt: Attempt) -> None:
             given_up=set(excluded(run, finalists)),
         )
         record_look(run, step, restarts)
-        if step.next_arm is None:
+        if step.next_arm is not None:
+            start_arm(run, attempt, finalists, step.next_arm)
+        elif step.winner is not None and soak_is_due(run, step.winner):
+            start_arm(run, attempt, finalists, SOAK + step.winner)
+        else:
             conclude(run, finalists, step)
             return
-        start_arm(run, attempt, finalists, step.next_arm)
 
 
 def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], arm: str) -> TrialRecord:
     """One more fresh restart of an arm."""
-    params = next((f.params for f in finalists if f.key == arm), {})
-    trial = attempt(run, Proposal("confirm", arm, dict(params)))
+    soaked = arm.startswith(SOAK)
+    params = next((f.params for f in finalists if f.key == arm.removeprefix(SOAK)), {})
+    as_home = arm in {BASELINE, SELF_TEST}
+    soak_s = run.spec.budget.soak_s if soaked else 0.0
+    trial = attempt(run, Proposal("confirm", arm, dict(params), as_home=as_home, soak_s=soak_s))
     if arm == BASELINE and trial.state == "complete":
         evidence.load_baseline(run)
     return trial
+
+
+def soak_is_due(run: StudyRun, key: str) -> bool:
+    """Say whether a winner must still be held under load before it counts."""
+    done = any(t.arm == SOAK + key and t.state != "interrupted" for t in evidence.all_trials(run))
+    return run.spec.budget.soak_s > 0 and not run.spec.self_test and not done
 
 
 def choose_finalists(run: StudyRun) -> list[Finalist]:
@@ -81,7 +96,7 @@ def choose_finalists(run: StudyRun) -> list[Finalist]:
     if run.spec.self_test:
         first = evidence.complete(run, kind="baseline")[0]
         return [Finalist(SELF_TEST, {}, first.output_tok_s or 0.0, first.number)]
-    by_key = {t.canonical_key: t for t in evidence.all_trials(run) if t.kind == "explore" and t.state == "complete"}
+    by_key = {t.arm: t for t in evidence.all_trials(run) if t.kind == "explore" and t.state == "complete"}
     reference = run.reference_tok_s or 0.0
     chosen: list[Finalist] = []
     for ranked in run.search.top(len(by_key) + 1):
@@ -120,7 +135,7 @@ def restarts_so_far(run: StudyRun) -> list[dict[str, Any]]:
     found = []
     for trial in evidence.complete(run, kind="confirm"):
         measured = evidence.measurement_of(run, trial.number)
-        if measured is not None:
+        if measured is not None and not trial.arm.startswith(SOAK):
             found.append({"trial": trial.number, "arm": trial.arm, "tok_s": measured.tok_s})
     return found
 
@@ -130,14 +145,15 @@ def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
     found: dict[str, str] = {}
     keys = {f.key for f in finalists}
     for trial in evidence.all_trials(run):
-        if trial.kind != "confirm" or trial.arm not in keys:
+        key = trial.arm.removeprefix(SOAK)
+        if trial.kind != "confirm" or key not in keys:
             continue
         if trial.state == "infeasible":
-            found[trial.arm] = f"it failed when it was started again: {(trial.failure or {}).get('summary', '')}"
+            found[key] = f"it failed when it was started again: {(trial.failure or {}).get('summary', '')}"
         elif trial.output_check is not None and not trial.output_check["ok"]:
-            found[trial.arm] = "suspect_output: " + "; ".join(trial.output_check["problems"])
+            found[key] = "suspect_output: " + "; ".join(trial.output_check["problems"])
         elif trial.state == "complete" and broken_limits(run, trial.metrics):
-            found[trial.arm] = "; ".join(broken_limits(run, trial.metrics))
+            found[key] = "; ".join(broken_limits(run, trial.metrics))
     return found
 
 
@@ -185,12 +201,19 @@ def conclude(run: StudyRun, finalists: Sequence[Finalist], step: Confirmation | 
     winner = next((f for f in finalists if step is not None and f.key == step.winner and f.key not in out), None)
     if winner is not None and step is not None:
         document |= told(step.results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
+        document["changes"] = changes(run, winner)
         document["lossy"] = list(run.engine.lossy_flags(run.spec.candidate_config(winner.params, searched(run))))
     else:
         document |= without_winner(finalists, step, out)
     best = winner or (finalists[0] if finalists else None)
     run.update(verdict=document, best_trial=best.trial if best else None)
     run.say("verdict_final", **{k: v for k, v in document.items() if k != "finalists"})
+
+
+def changes(run: StudyRun, winner: Finalist) -> dict[str, Any]:
+    """Say what each changed flag brought, which flags do nothing, and where the winner sits at an edge of the space."""
+    home = {n: v for n, v in run.spec.baseline_config().items() if n in run.search.space.names}
+    return asdict(explain.account(run.search.space, run.search.history(), winner.params, home))
 
 
 def searched(run: StudyRun) -> set[str]:

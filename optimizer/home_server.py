@@ -6,12 +6,9 @@ started is `remote.home` and `remote.process`; the dead man's switch on the host
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
-
 import structlog
 
-from optimizer import evidence
+from optimizer import evidence, home_row
 from optimizer.clock import Deadline
 from optimizer.errors import HostError, PortTaken
 from optimizer.http import Probe
@@ -80,7 +77,7 @@ def stop_leftovers(run: StudyRun) -> None:
 def find_home(run: StudyRun) -> HomeServer | None:
     """Return the server to put back: what the study stored, what the host's entry gives, or who listens on the port."""
     if run.study.home is not None:
-        return from_row(run.study.home)
+        return stored_home(run)
     listeners = process.listeners(run.link, run.port, deadline=Deadline.after(30))
     if listeners and not run.host.takeover:
         who = listeners[0]
@@ -98,20 +95,15 @@ def find_home(run: StudyRun) -> HomeServer | None:
 
 def remember_home(run: StudyRun, server: HomeServer) -> None:
     """Store home with the study and the host before anything is touched."""
-    row = to_row(server)
+    row = home_row.keep(run.link, server, run_dir=run.host.run_dir)
     run.update(home=row)
     with run.db.write() as conn:
         hosts.update(conn, run.host.name, home=row)
 
 
-def to_row(server: HomeServer) -> dict[str, Any]:
-    """Return home as it is stored."""
-    return asdict(server) | {"argv": list(server.argv)}
-
-
-def from_row(row: dict[str, Any]) -> HomeServer:
-    """Return a stored home."""
-    return HomeServer(**{**row, "argv": tuple(row.get("argv", ()))})
+def stored_home(run: StudyRun) -> HomeServer | None:
+    """Return the home that this study stored, if any."""
+    return home_row.load(run.link, run.study.home, run_dir=run.host.run_dir) if run.study.home else None
 
 
 def arm_guard(run: StudyRun) -> None:
@@ -154,7 +146,7 @@ def finish(run: StudyRun, *, finished: bool) -> None:
         NeedsAttention: what should serve does not; the host's owner must look.
     """
     run.lease.check_owned()
-    server = run.home or (from_row(run.study.home) if run.study.home else None)
+    server = run.home or stored_home(run)
     adopted = winner_to_adopt(run) if finished else None
     serve = adopted or server
     if serve is None:
@@ -188,7 +180,7 @@ def winner_to_adopt(run: StudyRun) -> HomeServer | None:
 def generates(run: StudyRun) -> bool:
     """Say whether the server on the port answers its health check and a real generation."""
     url, _ = run.base_url()
-    readiness = run.engine.readiness(plan_server(run, {}).plan)
+    readiness = run.engine.readiness(plan_server(run, None).plan)
     with Probe(url) as probe:
         if probe.status(readiness.health_path) != 200:
             return False

@@ -8,18 +8,23 @@ from __future__ import annotations
 import uuid
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
+from optimizer import home_row
 from optimizer.clock import Clock, Deadline
+from optimizer.engines.registry import find_engine
 from optimizer.errors import Conflict, HostBusy
 from optimizer.hosts import get
 from optimizer.remote import connect, doctor, guard, home
-from optimizer.remote.base import Finding, HomeServer
-from optimizer.spec import HostEntry
-from storage import hosts, leases
+from optimizer.remote.base import Finding, HomeServer, HostLink
+from optimizer.run import port_of
+from optimizer.spec import HostEntry, StudySpec
+from storage import hosts, leases, studies
 from storage.engine import Database
 from storage.records import HostRecord
 
 CHECK_TIMEOUT_S = 120.0
+MODEL_FLAGS = {"model", "model-path", "model-draft", "speculative-draft-model-path"}
 RESTORE_TIMEOUT_S = 1800.0
 """A large model loads for many minutes; who asks for home by hand is ready to wait for it."""
 
@@ -32,16 +37,31 @@ def check(db: Database, name: str, *, now: datetime) -> list[Finding]:
     """
     record = get(db, name)
     entry = HostEntry.model_validate(record.entry)
-    port = int((record.home or {}).get("port") or 0) or None
+    study = _latest_study(db, name)
     link = connect.open_link(entry, known_host_key=record.host_key)
     try:
-        findings = doctor.check(link, entry, port=port, deadline=Deadline.after(CHECK_TIMEOUT_S))
+        findings = doctor.check(link, entry, **_asked_by(study), deadline=Deadline.after(CHECK_TIMEOUT_S))
     finally:
         link.close()
     kept = {"checked_at": now.isoformat(), "findings": [asdict(f) for f in findings]}
     with db.write() as conn:
-        hosts.update(conn, name, facts={**hosts.get(conn, name).facts, "doctor": kept})
+        hosts.update(conn, name, facts={**record.facts, "doctor": kept})
     return findings
+
+
+def _latest_study(db: Database, host: str) -> StudySpec | None:
+    """The newest study of a host says which engine, port and model files matter there."""
+    with db.read() as conn:
+        found = studies.list_studies(conn, host=host, limit=1)
+    return StudySpec.model_validate(found[0].spec) if found else None
+
+
+def _asked_by(spec: StudySpec | None) -> dict[str, Any]:
+    if spec is None:
+        return {}
+    paths = [str(v) for k, v in spec.launch.flags.items() if k in MODEL_FLAGS]
+    engine = find_engine(spec.engine)
+    return {"port": port_of(spec), "paths": paths, "engine": engine, "command": tuple(spec.launch.command)}
 
 
 def restore(db: Database, name: str, *, clock: Clock) -> str:
@@ -49,13 +69,12 @@ def restore(db: Database, name: str, *, clock: Clock) -> str:
 
     Raises:
         NotFound: there is no such host.
-        Conflict: no home is known.
-        HostBusy: a study works there.
-        HostError: the host cannot be reached, or home does not come back.
+        Conflict: no home is known, or a study works there.
+        NeedsAttention: home was started and does not answer.
+        HostError: the host cannot be reached or a stop could not be proved.
     """
     record = get(db, name)
     entry = HostEntry.model_validate(record.entry)
-    server = known_home(record, entry)
     owner = f"restore-{uuid.uuid4().hex[:8]}"
     with db.write() as conn:
         fence = leases.claim(conn, name, owner, ttl_s=RESTORE_TIMEOUT_S, now=clock.now())
@@ -64,30 +83,34 @@ def restore(db: Database, name: str, *, clock: Clock) -> str:
     try:
         link = connect.open_link(entry, known_host_key=record.host_key)
         try:
-            done = home.restore(
-                link, server, run_dir=entry.run_dir, fence=fence, deadline=Deadline.after(RESTORE_TIMEOUT_S)
-            )
-            guard.disarm(link, run_dir=entry.run_dir, fence=fence)
+            text = _put_back(link, entry, known_home(link, record, entry), fence)
         finally:
             link.close()
         with db.write() as conn:
             hosts.update(conn, name, needs_attention="")
+        return text
     finally:
         with db.write() as conn:
             leases.release(conn, name, owner, fence)
-    text = "home was serving already" if done.already_serving else f"home serves again after {done.elapsed_s:.0f} s"
-    return f"{text}; {len(done.stopped)} leftover servers stopped" if done.stopped else text
 
 
-def known_home(record: HostRecord, entry: HostEntry) -> HomeServer:
+def known_home(link: HostLink, record: HostRecord, entry: HostEntry) -> HomeServer:
     """Return the server to put back: as last seen on the host, or as the host's entry gives it.
 
     Raises:
         Conflict: neither is known.
     """
     if record.home is not None:
-        return HomeServer(**{**record.home, "argv": tuple(record.home.get("argv", ()))})
+        return home_row.load(link, record.home, run_dir=entry.run_dir)
     if entry.home is not None:
         return home.from_entry(entry.home, default_port=0)
-    remedy = "add a home section to the host's entry"
-    raise Conflict(f"no original server is known for host {record.name}", remedy=remedy)
+    raise Conflict(
+        f"no original server is known for host {record.name}", remedy="add a home section to the host's entry"
+    )
+
+
+def _put_back(link: HostLink, entry: HostEntry, server: HomeServer, fence: int) -> str:
+    done = home.restore(link, server, run_dir=entry.run_dir, fence=fence, deadline=Deadline.after(RESTORE_TIMEOUT_S))
+    guard.disarm(link, run_dir=entry.run_dir, fence=fence, deadline=Deadline.after(30))
+    text = "home was serving already" if done.already_serving else f"home serves again after {done.elapsed_s:.0f} s"
+    return f"{text}; {len(done.stopped)} leftover servers stopped" if done.stopped else text

@@ -6,11 +6,12 @@ Decides what is started next and when a phase is over. One trial is `run_trial.p
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import structlog
 
 from optimizer import confirm, evidence, home_server, trial_log
-from optimizer.engines.base import FlagValue
+from optimizer.bench.baseline import check_expected
 from optimizer.errors import RatchetError, Stopped
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal, run_trial
@@ -69,7 +70,7 @@ def measure_baseline_once(run: StudyRun) -> TrialRecord:
     Raises:
         StudyFailed: the baseline itself does not run.
     """
-    trial = attempt(run, Proposal("baseline", "baseline"))
+    trial = attempt(run, Proposal("baseline", "baseline", as_home=True))
     if trial.state != "complete":
         failure = trial.failure or {}
         raise StudyFailed(
@@ -92,17 +93,10 @@ def tell_baseline(run: StudyRun, trial: TrialRecord) -> None:
 
 def compare_with_expectation(run: StudyRun) -> None:
     """Warn when the measured baseline is not the one that the owner believes in."""
-    expected = run.spec.baseline.expected_tok_s
-    if expected is None:
-        return
     measured = statistics.fmean(t.output_tok_s or 0.0 for t in evidence.complete(run, kind="baseline"))
-    off_pct = 100 * (measured / expected - 1)
-    if abs(off_pct) > run.spec.baseline.tolerance_pct:
-        run.say(
-            "warning",
-            text=f"the baseline makes {measured:.1f} tok/s, {off_pct:+.0f} % against the expected {expected:g}: "
-            "the host is not in the state you believe; everything is judged against what was measured",
-        )
+    text = check_expected(measured, run.spec.baseline.expected_tok_s, run.spec.baseline.tolerance_pct)
+    if text:
+        run.say("warning", text=text)
 
 
 def explore(run: StudyRun) -> None:
@@ -161,14 +155,7 @@ def attempt(run: StudyRun, proposal: Proposal) -> TrialRecord:
                 f"interrupted {ATTEMPTS} times in a row: {failure.get('summary', 'unknown')}",
                 remedy=str(failure.get("remedy", "look at the host, then resume the study")),
             )
-        current = _again(current)
-
-
-def _again(proposal: Proposal) -> Proposal:
-    values: dict[str, FlagValue] = dict(proposal.params)
-    return Proposal(
-        proposal.kind, proposal.arm, values, proposal.optuna_number, proposal.attempt + 1, proposal.incumbent
-    )
+        current = replace(current, attempt=current.attempt + 1)
 
 
 def require_time(run: StudyRun) -> None:

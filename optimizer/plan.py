@@ -33,8 +33,8 @@ class Planned:
         return command_line(self.plan)
 
 
-def plan_server(run: StudyRun, params: Mapping[str, FlagValue]) -> Planned:
-    """Lay `params` over the baseline, ask the engine what really runs, and build the launch plan.
+def plan_server(run: StudyRun, params: Mapping[str, FlagValue] | None) -> Planned:
+    """Lay `params` over the baseline (None: the baseline itself), ask the engine what really runs, build the launch plan.
 
     Raises:
         BadInput: a secret that the environment refers to cannot be resolved.
@@ -47,12 +47,12 @@ def plan_server(run: StudyRun, params: Mapping[str, FlagValue]) -> Planned:
     env, secret_names = secrets.resolve(plan.env)
     argv = (*plan.argv, *spec.launch.extra_args)
     plan = replace(plan, argv=argv, env=env, secret_env=plan.secret_env | secret_names)
-    return Planned(dict(params), config, effective, plan)
+    return Planned(dict(params or {}), config, effective, plan)
 
 
-def full_config(run: StudyRun, params: Config) -> dict[str, FlagValue]:
-    """Return every flag and variable of the server for a suggestion (empty: the baseline)."""
-    if not params:
+def full_config(run: StudyRun, params: Config | None) -> dict[str, FlagValue]:
+    """Return every flag and variable of the server for a suggestion (None: the baseline)."""
+    if params is None:
         return dict(run.spec.baseline_config())
     return dict(run.spec.candidate_config(dict(params), set(run.search.space.names)))
 

@@ -6,7 +6,7 @@ Decides nothing; `phases.py` and `run_trial.py` take a `StudyRun` as their first
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -14,7 +14,7 @@ import structlog
 from optimizer.bench import workload as workloads
 from optimizer.bench.base import RequestSample, Workload
 from optimizer.clock import Clock, Deadline
-from optimizer.engines.base import Config, EngineModule, Hardware
+from optimizer.engines.base import ENV_PREFIX, Config, EngineModule, Hardware
 from optimizer.engines.registry import find_engine
 from optimizer.errors import BadInput, CommandFailed, Problem
 from optimizer.lease import LeaseKeeper
@@ -22,6 +22,8 @@ from optimizer.remote import connect, facts
 from optimizer.remote.base import HomeServer, HostLink, RunningServer, Tunnel
 from optimizer.search import spec_space
 from optimizer.search.canonical import CanonicalSpace
+from optimizer.search.policy import Options
+from optimizer.search.space import Space
 from optimizer.search.study import SearchStudy, open_study
 from optimizer.spec import HostEntry, StudySpec, did_you_mean
 from storage import events, hosts, studies
@@ -123,6 +125,8 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         space = spec_space.parse(
             spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=set(spec.launch.flags)
         )
+        space, left_out = only_known(space, spec, engine, known_flags)
+        fixed = {**spec.launch.flags, **dict.fromkeys(left_out, False)}
         run = StudyRun(
             db=db,
             study=study,
@@ -139,21 +143,53 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
                 space=CanonicalSpace(
                     space,
                     lambda params: effective(engine, spec, params, version, hardware, space),
-                    fixed=spec.launch.flags,
+                    fixed=fixed,
                 ),
                 sampler=spec.sampler,
                 seed=spec.seed,
+                options=Options(limits={n: (v.min, v.max) for n, v in spec.objective.subject_to.items()}),
             ),
             link=link,
             lease=lease,
             clock=clock,
         )
         check_flags(run)
+        if left_out:
+            run.say("note", text=f"not searched, since the installed version does not have it: {', '.join(left_out)}")
         run.update(engine_version=version, hardware=vars(hardware) | {})
     except BaseException:
         link.close()
         raise
     return run
+
+
+def only_known(
+    space: Space, spec: StudySpec, engine: EngineModule, known_flags: frozenset[str]
+) -> tuple[Space, tuple[str, ...]]:
+    """Leave out what a preset brought along and the installed version lacks; what the user named himself stays.
+
+    The preset's defaults say nothing of the parameters that the user added: there they keep the baseline's value.
+    """
+    left_out = tuple(
+        name
+        for name in space.names()
+        if name not in spec.space.parameters
+        and not name.startswith(ENV_PREFIX)
+        and not is_known(engine, name, known_flags)
+    )
+    kept = tuple(p for p in space.parameters if p.name not in left_out)
+    conditions = tuple(
+        replace(c, then_absent=tuple(n for n in c.then_absent if n not in left_out)) for c in space.conditions
+    )
+    home = {n: v for n, v in spec.baseline_config().items() if n in {p.name for p in kept}}
+    defaults = tuple({**home, **{k: v for k, v in d.items() if k not in left_out}} for d in space.defaults)
+    dropped = {**space.dropped, **dict.fromkeys(left_out, "not in the installed version's --help")}
+    return replace(space, parameters=kept, conditions=conditions, defaults=defaults, dropped=dropped), left_out
+
+
+def is_known(engine: EngineModule, name: str, known_flags: frozenset[str]) -> bool:
+    """Say whether the installed version lists a flag under any of its spellings."""
+    return any(spelling in known_flags for spelling in spellings(engine, name))
 
 
 def effective(
@@ -204,7 +240,7 @@ def check_flags(run: StudyRun) -> None:
     """
     asked = {**{f"launch.flags.{k}": k for k in run.spec.launch.flags}}
     asked |= {f"baseline.flags.{k}": k for k, v in run.spec.baseline.flags.items() if v is not None}
-    asked |= {f"space.parameters.{n}": n for n in run.search.space.names if not n.startswith("env.")}
+    asked |= {f"space.parameters.{n}": n for n in run.search.space.names if not n.startswith(ENV_PREFIX)}
     problems = [
         Problem(
             path,
@@ -213,7 +249,7 @@ def check_flags(run: StudyRun) -> None:
             did_you_mean(name, run.known_flags),
         )
         for path, name in asked.items()
-        if not any(spelling in run.known_flags for spelling in spellings(run.engine, name))
+        if not is_known(run.engine, name, run.known_flags)
     ]
     if problems:
         raise BadInput(f"the server installed on {run.link.name} does not know every flag", problems)

@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 
 from optimizer import readiness, trial_log
-from optimizer.bench import measure, output_check
+from optimizer.bench import measure, output_check, soak
 from optimizer.bench.base import Measurement, OutputCheck
 from optimizer.clock import Deadline
 from optimizer.engines import silent
@@ -41,6 +41,10 @@ class Proposal:
     attempt: int = 1
     incumbent: dict[str, float] | None = None
     """tok/s by prompt of the best so far: switches early ending on."""
+    as_home: bool = False
+    """The baseline's own configuration; a suggestion without any parameter is something else."""
+    soak_s: float = 0.0
+    """Seconds under load after the measurement: what a finalist must survive before it may be adopted."""
 
 
 @dataclass
@@ -63,7 +67,7 @@ def run_trial(run: StudyRun, proposal: Proposal) -> TrialRecord:
     Raises:
         Stopped, LeaseLost, HostError: the work must end or the host cannot be used; the trial is `interrupted`.
     """
-    planned = plan_server(run, proposal.params)
+    planned = plan_server(run, None if proposal.as_home else proposal.params)
     trial = trial_log.propose(run, proposal, planned)
     steps = TrialLog(run, trial)
     outcome = Outcome("interrupted")
@@ -119,6 +123,9 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
                 cancelled=run.lease.cancelled,
             )
         run.lease.check()
+        if proposal.soak_s > 0:
+            with steps.phase("soak"):
+                measurement = soak_under_load(run, plan, url, measurement, proposal.soak_s)
         raise_if_dead(run, run.server, plan)
         return judged(run, proposal, ready, measurement, steps)
     finally:
@@ -137,6 +144,26 @@ def launch(run: StudyRun, plan: LaunchPlan, steps: TrialLog) -> RunningServer:
         run_dir=run.host.run_dir,
         fence=run.lease.fence,
         deadline=Deadline.after(LAUNCH_TIMEOUT_S),
+    )
+
+
+def soak_under_load(run: StudyRun, plan: LaunchPlan, url: str, measurement: Measurement, soak_s: float) -> Measurement:
+    """Hold the measured server under load; return the measurement with what the soak showed.
+
+    Raises:
+        ServerFailed: requests failed: a short benchmark had not shown it.
+    """
+    result = soak.soak(
+        url, engine=run.engine, model=plan.served_model, workload=run.workload, duration_s=soak_s,
+        deadline=Deadline.after(soak_s + run.spec.budget.measure_timeout_s), cancelled=run.lease.cancelled,
+    )  # fmt: skip
+    if not result.ok:
+        summary = f"it did not survive {soak_s:.0f} s under load: {'; '.join(result.problems) or result.errors}"
+        remedy = "it is no candidate; look at the trial's log for what happened under load"
+        raise ServerFailed(Explanation("scheduler_crash", run.engine.name, summary, remedy, blame=Blame.CONFIG))
+    shown = {"soak_s": result.duration_s, "soak_first_tok_s": result.first_tok_s, "soak_last_tok_s": result.last_tok_s}
+    return replace(
+        measurement, metrics={**measurement.metrics, **shown}, warnings=(*measurement.warnings, *result.warnings)
     )
 
 

@@ -106,6 +106,8 @@ def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock) -
         return None
     except RatchetError as error:
         return _failed(db, study, error)
+    except Exception as error:  # noqa: BLE001 - the boundary: nothing on the host was touched yet
+        return _unexpected(study, error)
     try:
         ending = _run_phases(run)
         return _restore(run, ending)
@@ -129,9 +131,13 @@ def _run_phases(run: StudyRun) -> Ending:
         return _attention(run, error)
     except RatchetError as error:
         return _failed(run.db, run.study, error)
-    except Exception as error:
-        log.exception("worker.unexpected", study=run.study.name)
-        return Ending(S.FAILED, f"unexpected {type(error).__name__}: {error}; this is a fault of Ratchet")
+    except Exception as error:  # noqa: BLE001 - the boundary: whatever breaks, home must be put back
+        return _unexpected(run.study, error)
+
+
+def _unexpected(study: StudyRecord, error: Exception) -> Ending:
+    log.exception("worker.unexpected", study=study.name)
+    return Ending(S.FAILED, f"unexpected {type(error).__name__}: {error}; this is a fault of Ratchet")
 
 
 def _asked(run: StudyRun) -> StudyState:
@@ -157,7 +163,7 @@ def _attention(run: StudyRun, error: NeedsAttention) -> Ending:
 def _failed(db: Database, study: StudyRecord, error: RatchetError) -> Ending:
     metrics.add("studies_failed_total")
     log.warning("worker.study_failed", study=study.name, error=error.message)
-    detail = [f"{p.path}: {p.message}" for p in getattr(error, "problems", ())]
+    detail = [f"{p.path}: {p.message}" + (f", {p.hint}" if p.hint else "") for p in getattr(error, "problems", ())]
     return Ending(S.FAILED, "; ".join([_why(error), *detail]))
 
 

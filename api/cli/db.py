@@ -8,16 +8,17 @@ from pathlib import Path
 
 import click
 
+from api.cli.database import settings_for
 from api.cli.output import print_json, say
 from optimizer.clock import SystemClock
-from optimizer.errors import RatchetError
+from optimizer.errors import BadInput, RatchetError
 from storage import backup as copies
 from storage import migrate, transfer, upkeep
 from storage.engine import Database, open_database
-from storage.errors import SchemaOutdated, StorageError
+from storage.errors import BadDatabaseUrl, SchemaOutdated, StorageError
 from storage.upkeep import Retention
 
-db_option = click.option("--db", "url", envvar="RATCHET_DB", help="Database URL; default: a SQLite file of your own.")
+db_option = click.option("--db", "url", help="Database URL (or RATCHET_DB_URL); default: a SQLite file of your own.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -30,11 +31,13 @@ def db() -> None:
 def opened(url: str | None) -> Iterator[Database]:
     """Yield the database; what goes wrong with it leaves as an error that the command line prints."""
     try:
-        database = open_database(url)
+        database = open_database(settings_for(url).database_url)
         try:
             yield database
         finally:
             database.close()
+    except BadDatabaseUrl as error:
+        raise BadInput(error.message, remedy=error.remedy) from error
     except StorageError as error:
         raise RatchetError(error.message, remedy=error.remedy) from error
 

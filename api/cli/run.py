@@ -14,6 +14,7 @@ from api.cli.summary import print_summary, summary
 from optimizer import studies
 from optimizer.clock import SystemClock
 from optimizer.errors import Conflict, NotFound
+from optimizer.selftest import noise_report, self_test_spec
 from optimizer.settings import Settings
 from optimizer.spec import StudySpec, load_study, read_text
 from optimizer.studies import StudyState
@@ -32,15 +33,14 @@ def run(spec_file: Path, as_json: bool, db_url: str, self_test: bool) -> None:
     spec = load_study(read_text(spec_file, "the specification"))
     settings = Settings(db_url=db_url) if db_url else Settings()
     if self_test:
-        from optimizer.selftest import self_test_spec
-
         spec = self_test_spec(spec)
     db = open_database(settings.database_url)
     try:
         upgrade(db)
         study = find_or_create(db, spec)
         study = run_in_foreground(db, study, spec, settings, plain=True if as_json else None)
-        end(db, study, settings, as_json=as_json)
+        extra = {"noise": noise_report(db, study.id, spec)} if self_test else None
+        end(db, study, settings, as_json=as_json, extra=extra)
     finally:
         db.close()
 

@@ -22,6 +22,9 @@ from optimizer.errors import BadInput, NotFound, Problem
 from optimizer.search.space import Parameter, Space
 from optimizer.spec import did_you_mean
 
+ASSUMED_GPU = {"sglang": "h100", "vllm": "h100"}
+"""What a check assumes when no GPU is named: kernels and sizes follow from it."""
+
 
 @click.group()
 def space() -> None:
@@ -61,7 +64,7 @@ def show(engine: str, engine_version: str | None, preset: str | None, as_json: b
 @space.command(context_settings={"ignore_unknown_options": True})
 @click.argument("engine")
 @click.option("--engine-version", metavar="V", help="Version of the engine (default: the newest known).")
-@click.option("--gpu", metavar="NAME", help="GPU model, such as h100 or rtx4090.")
+@click.option("--gpu", metavar="NAME", help="GPU model, such as h100 or rtx4090; none: assume nothing.")
 @click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of one GPU in GiB, when the model is not known.")
 @click.option("--gpus", type=int, default=0, help="GPUs of the host.")
 @click.option("--cpus", type=int, default=0, help="Processors of the host.")
@@ -87,9 +90,10 @@ def check(
     if leftovers:
         shown = " ".join(leftovers)
         raise BadInput("words that belong to no flag", [Problem("FLAG", f"cannot read {shown!r}", hint="--name value")])
-    hardware = _hardware(gpu, gpu_memory, gpus, cpus)
+    assumed = ASSUMED_GPU.get(module.name) if gpu is None and gpu_memory is None else None
+    hardware = _hardware(gpu or assumed, gpu_memory, gpus, cpus)
     effective = _effective(module, config, engine_version, hardware, model_config, draft_config)
-    document = check_document(effective)
+    document = check_document(effective) | ({"assumed_gpu": hardware.gpu_name} if assumed else {})
     if as_json:
         print_json(document)
         return
@@ -160,11 +164,13 @@ def _read_config(path: Path | None) -> dict[str, Any] | None:
 
 def _hardware(gpu: str | None, memory_gib: float | None, gpus: int, cpus: int) -> Hardware:
     hardware = Hardware(gpu_count=gpus, cpu_count=cpus)
-    if gpu is not None:
-        hardware = known_gpu(gpu, count=gpus or 1)
-        hardware = replace(hardware, cpu_count=cpus)
+    if gpu is not None and gpu != "none":
+        hardware = replace(known_gpu(gpu, count=gpus), cpu_count=cpus)
+        if not hardware.gpu_memory_gib and memory_gib is None:
+            hint = "name one of h100, h200, b200, a100, l40s, l4, rtx4090, ..., or give --gpu-memory"
+            raise BadInput("this GPU is not known", [Problem("--gpu", "no such GPU in the table", gpu, hint)])
     if memory_gib is not None:
-        hardware = replace(hardware, gpu_memory_gib=memory_gib, gpu_count=gpus or 1)
+        hardware = replace(hardware, gpu_memory_gib=memory_gib)
     return hardware
 
 
@@ -232,6 +238,8 @@ def _print_check(document: Mapping[str, Any]) -> None:
         click.echo(f"  {change['flag']}: {change['from']} becomes {becomes}: {change['why']}")
     for name in document["no_effect"]:
         click.echo(f"  {name}: no effect here")
+    if "assumed_gpu" in document:
+        click.echo(f"  for {document['assumed_gpu']}; --gpu names another")
     click.echo("effective:")
     for name, value in document["effective"].items():
         click.echo(f"  {name}: {'present' if value is True else value}")

@@ -55,8 +55,21 @@ def print_summary(document: dict[str, Any]) -> None:
         click.secho(document["sentence"], bold=True)
     else:
         click.secho(f"study {document['name']} is {document['state']}: {document['reason']}", bold=True)
+    if document.get("noise"):
+        click.echo(noise_sentence(document["noise"]))
     click.echo(f"report:    {document['report']}")
     click.echo(f"database:  {document['database']}")
     if document["launch_command"]:
         click.echo("launch:    " + document["launch_command"])
     click.echo("")
+
+
+def noise_sentence(noise: dict[str, Any]) -> str:
+    """Say in one sentence how noisy a host is and what a win costs there."""
+    needed = noise["restarts_per_arm_for_pct"]
+    parts = [f"+{pct} % needs {count or 'more than 200'}" for pct, count in needed.items()]
+    return (
+        f"noise:     one restart scatters by {100 * noise['restart']:.1f} % "
+        f"({100 * noise['within']:.1f} % within a start, {100 * noise['between']:.1f} % between starts); "
+        f"restarts per arm for a proven win: {', '.join(parts)}"
+    )

@@ -49,6 +49,7 @@ class Stage:
     study_id: str
     port: int
     home_argv: list[str]
+    first_home: subprocess.Popen[bytes]
 
     def close(self) -> None:
         """End every server and remove the folder."""
@@ -57,6 +58,7 @@ class Stage:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
+        self.first_home.wait(30)
         self.db.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -68,14 +70,16 @@ def set_stage(url: str | None) -> Stage:
     flags = {"model-path": str(folder / "model"), "port": port, "schedule-policy": POLICIES[0]}
     argv = [*REPLICA, *(part for name, value in flags.items() for part in (f"--{name}", str(value)))]
     with (folder / "home.log").open("wb") as log:
-        subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=folder)
+        home = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=folder
+        )
     wait_for_home(port, 60)
     db = open_database(url or f"sqlite:///{folder / 'ratchet.db'}")
     migrate.upgrade(db)
     study = specs.parse_study(specification(folder, port, flags))
     record = studies.create(db, study, now=SystemClock().now())
     studies.start(db, record.id, now=SystemClock().now())
-    return Stage(folder, db, record.id, port, argv)
+    return Stage(folder, db, record.id, port, argv, home)
 
 
 def specification(folder: Path, port: int, flags: dict[str, Any]) -> dict[str, Any]:

@@ -20,10 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from optimizer.engines.command_line import read_command_line
-
 from benchmarks.engines.cases import Case, sglang_cases
 from optimizer.engines.base import Effective, Verdict
+from optimizer.engines.flag_catalogue import read_command_line
 from optimizer.engines.hardware import known_gpu
 from optimizer.engines.sglang.flags import table
 from optimizer.engines.sglang.rules import effective
@@ -101,6 +100,24 @@ def compare_filled(answer: dict[str, Any], result: Effective, version: str) -> l
     return wrong
 
 
+def record(
+    options: argparse.Namespace, version: str, gpu: str, cases: list[Case], answers: list[dict[str, Any]]
+) -> None:
+    """Append a sample as facts: what was asked, accepted or rejected, and which given flags became what."""
+    with Path(options.record).open("a", encoding="utf-8") as out:
+        for case, answer in list(zip(cases, answers, strict=True))[:: options.every]:
+            rejected = answer["status"].startswith("rejected")
+            row = {
+                "version": version,
+                "gpu": gpu,
+                "argv": [w.replace(f"{options.models}/", "") for w in answer["argv"]],
+                "env": case.env,
+                "rejected": rejected,
+                "changes": {} if rejected else engine_changes(answer, version),
+            }
+            out.write(json.dumps(row) + "\n")
+
+
 def read_model(path: str) -> dict[str, Any] | None:
     """The config.json of a model directory."""
     file = Path(path) / "config.json"
@@ -118,6 +135,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--answers", default=tempfile.gettempdir() + "/sglang-answers")
     parser.add_argument("--show", type=int, default=20)
+    parser.add_argument("--record", help="append some cases with their answers to this file")
+    parser.add_argument("--every", type=int, default=8, help="record one case in so many")
     options = parser.parse_args()
     total = agreed = 0
     reasons: Counter[str] = Counter()
@@ -125,6 +144,8 @@ def main() -> None:
         for gpu in options.gpus.split(","):
             cases = sglang_cases(version, options.count, options.seed, options.models)
             answers = ask(options, version, gpu, cases)
+            fresh = [(c, a) for c, a in zip(cases, answers, strict=True) if c.argv == a["argv"]]
+            cases, answers = [c for c, _ in fresh], [a for _, a in fresh]
             good, shown, statuses = 0, 0, Counter(str(a["status"]) for a in answers)
             fills: Counter[str] = Counter()
             for case, answer in zip(cases, answers, strict=True):
@@ -148,6 +169,8 @@ def main() -> None:
             for text, times in fills.most_common(options.show):
                 print(f"  {version} {gpu}: {times} x {text}")
             print(f"{version} on {gpu}: {good}/{len(cases)} = {good / len(cases):.1%}   {dict(statuses)}")
+            if options.record:
+                record(options, version, gpu, cases, answers)
             total, agreed = total + len(cases), agreed + good
     for text, times in reasons.most_common(15 if options.show else 0):
         print(f"{times:5d} x {text}")

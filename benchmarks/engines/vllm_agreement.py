@@ -19,11 +19,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from optimizer.engines.command_line import read_command_line
-
 from benchmarks.engines.cases import Case, Target, draw
 from benchmarks.engines.sglang_agreement import read_model
 from optimizer.engines.base import Effective, FlagValue, Verdict, split_env
+from optimizer.engines.flag_catalogue import read_command_line
 from optimizer.engines.hardware import known_gpu
 from optimizer.engines.registry import find_engine
 from optimizer.engines.vllm.rules import effective

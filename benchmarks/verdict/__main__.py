@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import beta
 
+from benchmarks.verdict import early_end
 from benchmarks.verdict.studies import (
     TOP,
     Source,
@@ -40,9 +40,12 @@ def main() -> None:
     parser.add_argument("--power-budgets", type=int, nargs="+", default=[10, 20, 40])
     parser.add_argument("--table", type=Path, help="a recorded table (CSV) whose residuals are the noise")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--early-end", type=Path, metavar="TABLE", help="instead: what early ends save on this table")
     asked = parser.parse_args()
-    os.nice(5)
     begun = time.monotonic()
+    if asked.early_end:
+        early_end.report(asked.early_end, runs=200, explored=40, seed=asked.seed)
+        return
     if asked.table:
         residuals = recorded_residuals(asked.table)
         spread = residuals.mean(axis=1).std(ddof=1)

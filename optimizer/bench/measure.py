@@ -18,6 +18,7 @@ from optimizer.bench.doubts import doubts
 from optimizer.bench.learning import repeat_gain
 from optimizer.bench.load import LoadClient, PhaseStats
 from optimizer.bench.plan import level_requests, warmup_requests
+from optimizer.bench.probe import Probe, Read
 from optimizer.clock import Deadline
 from optimizer.engines.base import SpeculationSample
 from optimizer.errors import BenchmarkFailed
@@ -37,6 +38,7 @@ class Level:
     before: str | None
     after: str | None
     ended_early: str = ""
+    machine: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -51,6 +53,7 @@ class _Run:
     cancelled: Callable[[], bool]
     headers: dict[str, str]
     salt: str
+    probe: Read | None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -66,6 +69,7 @@ def measure(
     cancelled: Callable[[], bool] | None = None,
     headers: Mapping[str, str] | None = None,
     salt: str = "",
+    probe: Read | None = None,
 ) -> Measurement:
     """Run the whole workload against the server at `url` and return what was seen.
 
@@ -78,7 +82,7 @@ def measure(
         BenchmarkFailed: too many requests failed, the deadline passed, or somebody else used the server meanwhile.
     """
     started_at, begun = datetime.now(UTC).isoformat(), time.monotonic()
-    run = _Run(url, engine, model, workload, deadline, cancelled or (lambda: False), dict(headers or {}), salt)
+    run = _Run(url, engine, model, workload, deadline, cancelled or (lambda: False), dict(headers or {}), salt, probe)
     levels: list[Level] = []
     with LoadClient(url, headers=run.headers) as client:
         for concurrency in workload.concurrency:
@@ -101,14 +105,17 @@ def _level(run: _Run, client: LoadClient, concurrency: int, incumbent: Mapping[s
     watch = _Watch(incumbent, len(workload.prompts))
     before = scrape.counters(run.url, engine.metrics_path(), run.headers)
     planned = level_requests(workload, concurrency, **names)
-    samples, stats = client.run(
-        planned, workload, concurrency, deadline=run.deadline, cancelled=run.cancelled, on_sample=watch
-    )
+    with Probe(run.probe) as probe:
+        samples, stats = client.run(
+            planned, workload, concurrency, deadline=run.deadline, cancelled=run.cancelled, on_sample=watch
+        )
     after = scrape.counters(run.url, engine.metrics_path(), run.headers)
     _refuse_failures(samples, workload, f"level {concurrency}")
     if not stats.aborted:
         _refuse_foreign_load(before, after, samples)
-    return Level(concurrency, tuple(samples), stats, before, after, watch.reason if stats.aborted else "")
+    return Level(
+        concurrency, tuple(samples), stats, before, after, watch.reason if stats.aborted else "", probe.metrics()
+    )
 
 
 class _Watch:
@@ -181,7 +188,7 @@ def _result(
     metrics: dict[str, float] = {}
     warnings = list(run.warnings)
     for level in reversed(levels):
-        own = level_metrics(level.samples, run.workload) | _client_metrics(level.stats)
+        own = level_metrics(level.samples, run.workload) | _client_metrics(level.stats) | level.machine
         metrics |= {f"{name}@{level.concurrency}": value for name, value in own.items()}
         if level is first:
             metrics |= own

@@ -28,6 +28,8 @@ class Answer:
     exact: bool = False
     """The server said how many tokens each event carried; else every event with text counts as one."""
     text: list[str] = field(default_factory=list)
+    cumulative: str = ""
+    """All text so far, kept for servers that repeat it with every event."""
     finish_reason: str | None = None
     prompt_tokens: int = 0
     output_tokens: int | None = None
@@ -200,8 +202,10 @@ def _openai(document: dict[str, Any], time: float, answer: Answer, text_of: Call
 def _generate(document: dict[str, Any], time: float, answer: Answer) -> None:
     """SGLang: text is cumulative by default, `meta_info` comes with every event."""
     meta = document.get("meta_info") or {}
-    text, so_far = str(document.get("text") or ""), "".join(answer.text)
-    new = text[len(so_far) :] if text.startswith(so_far) else text
+    text = str(document.get("text") or "")
+    last = answer.cumulative
+    new = text[len(last) :] if text.startswith(last) else text
+    answer.cumulative = last + new
     _token(answer, time, new, meta.get("completion_tokens"))
     answer.prompt_tokens = int(meta.get("prompt_tokens") or answer.prompt_tokens)
     answer.cached_tokens = meta.get("cached_tokens", answer.cached_tokens)

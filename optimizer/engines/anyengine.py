@@ -14,7 +14,7 @@ _OWN = (
     *sglang.CAUSES,
     *vllm.CAUSES,
 )
-_LLAMA = tuple(cause for cause in llamacpp.CAUSES if cause.tier >= Tier.CAUSE)
+_LLAMA = tuple(cause for cause in llamacpp.CAUSES if cause.tier >= Tier.GENERAL)
 CATALOGUE = Catalogue(
     "unknown", (*_OWN, *catalogue.SYSTEM, *catalogue.PYTHON, *_LLAMA), (*vllm.STAGES, *sglang.STAGES, *llamacpp.STAGES)
 )

@@ -26,12 +26,16 @@ TIME_LOOK_BACK = 100
 
 _ALWAYS_BORING = re.compile(
     r"server_args=|serverargs\(|non-default args|namespace\(|with config: |vllmconfig\(|modelconfig\(|nccl info |"
-    r"^\s*\[?-{1,2}\w[\w-]*(?:[ =][^ ]+)*\]?$|^usage: [a-z]|^\s+\[-|common_param:|system_info|system info:"
+    r"^\s*\[?-{1,2}\w[\w-]*\]?(?: \S{1,80})?$|^usage: [a-z]|^\s+\[-|common_param:|system_info|system info:"
+)
+_WAITING = re.compile(
+    r"get /(?:health|ready|v1/models)\S* [^\"]*\" 503|waiting for \d+ local, \d+ remote core|"
+    r"waiting for (?:the )?(?:server|engine|model)|loading jit ops|server is not ready|health check.{0,40}(?:fail|503)"
 )
 _USAGE = re.compile(r"usage: [a-z].{0,60}\[")
 _ACCESS = re.compile(r'"(?:get|post|put|head|options|delete) [^"]{0,300}" \d{3}|log_server_r: request:|done request: ')
 _BORING = re.compile(
-    r"decode batch|prefill batch|avg prompt throughput|slot +(?:launch|update|release|get_avail|print_t)|"
+    r"(?:decode|prefill) batch[^#]{0,12}#|avg prompt throughput|slot +(?:launch|update|release|get_avail|print_t)|"
     r"\d+(?:\.\d+)?(?:it/s|s/it)|\d+%\|.*\||capturing batches|loading (?:safetensors|pt|"
     r"model) checkpoint shards|print_info|load_tensors:|kv +\d+:"
 )
@@ -43,7 +47,7 @@ _LOW_LEVEL = re.compile(
     r"futurewarning|deprecationwarning|runtimewarning"
 )
 _ALIVE = re.compile(
-    r"decode batch|prefill batch|avg prompt throughput|print_timing|\"post [^\"]{0,200}\" 200|eval time ="
+    r"(?:decode|prefill) batch[^#]{0,12}#|avg prompt throughput|print_timing|\"post [^\"]{0,200}\" 200|eval time ="
 )
 _STOPPED = re.compile(
     r"sigterm received|shutdown triggered|gracefully exiting|received (?:signal 15|sigterm)|info: +shutting down|"
@@ -83,6 +87,8 @@ class Walk:
     ready_at: list[int] = field(default_factory=list)
     alive_at: list[int] = field(default_factory=list)
     traceback: bool = False
+    waiting: int = 0
+    """Lines that only show somebody waiting for the server."""
     settings: str = ""
 
     def around(self, index: int, after: int = 12) -> str:
@@ -153,6 +159,7 @@ def _mark_stages(catalogue: Catalogue, found: Walk) -> list[int]:
                 break
         if found.ready_at and found.stopped_at is None and _STOPPED.search(lower):
             found.stopped_at = index
+        found.waiting += _WAITING.search(lower) is not None
         found.traceback = found.traceback or lower.startswith("traceback (most recent")
         if _ALIVE.search(lower):
             found.alive_at.append(index)
@@ -194,7 +201,8 @@ class _Checker:
 
     def check(self, index: int, text: str) -> None:
         """Note the strongest event of one line, if it has any."""
-        lower = message_of(text[:2000]).lower()
+        message = message_of(text[:2000])
+        lower = message.lower()
         kind = _DIGITS.sub("0", lower)
         if self._seen.get(kind) is False:
             return
@@ -210,7 +218,7 @@ class _Checker:
             return
         self._done.add((index, best[0].label))
         weak = _is_weak(text[:160].lower(), lower)
-        groups = dict(best[1].groupdict())
+        groups = _as_printed(best[1], message)
         self._found.events.append(Event(index, line, best[0], groups, stage, self._found.time_at(index), weak))
 
     def _fits(self, cause: Cause, index: int, stage: Stage) -> bool:
@@ -221,6 +229,14 @@ class _Checker:
         if cause.near is not None and not cause.near.search(self._found.around(index)):
             return False
         return cause.unless is None or not cause.unless.search(self._found.around(index, after=UNLESS_AFTER))
+
+
+def _as_printed(found: re.Match[str], message: str) -> dict[str, str | None]:
+    """Return what a pattern caught, in the capitals of the message (patterns see it in lower case)."""
+    groups = found.groupdict()
+    if len(found.string) != len(message):
+        return groups
+    return {name: message[slice(*found.span(name))] if text is not None else None for name, text in groups.items()}
 
 
 def _is_weak(head: str, message: str) -> bool:

@@ -6,6 +6,7 @@ the cause: servers kill themselves, ranks notice each other's death, wrappers po
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from optimizer.engines import memory
@@ -20,6 +21,7 @@ NEIGHBOURHOOD = 300
 """Lines within which a decisive text explains an earlier, weaker one: the tracebacks of one failure on all ranks."""
 EVIDENCE_LINES = 6
 EVIDENCE_WIDTH = 400
+SUMMARY_WIDTH = 300
 CONFIDENCE = {
     Tier.DECISIVE: 0.95,
     Tier.CAUSE: 0.85,
@@ -28,6 +30,8 @@ CONFIDENCE = {
     Tier.FALLBACK: 0.4,
     Tier.SYMPTOM: 0.35,
 }
+WAITED = 3
+"""Lines of waiting without anything else that make a start that hangs."""
 KILLED = frozenset({137, -9, 9})
 CLEAN_EXITS = frozenset({None, 0, 143, -15, 130, -2})
 """Exit codes that show no failure by themselves: none known, success, ended by a signal that asks."""
@@ -138,6 +142,8 @@ def _from_context(found: Walk, best: Event | None, context: FailureContext) -> F
         return Finding("unknown", best, 0.3, f"the server left with code {code} {stage}, and the log does not say why")
     if found.traceback and not found.ready_at:
         return Finding("unknown", best, 0.3, f"the server failed {stage}; the log ends before it says why")
+    if found.waiting >= WAITED and not found.ready_at and not found.alive_at:
+        return Finding("health_never_ready", best, 0.5, f"somebody waited for the server in vain; last seen {stage}")
     if context.phase == "startup" and found.reached < Stage.READY and code is None:
         return Finding("health_never_ready", best, 0.5, f"the server was not ready in time; last seen {stage}")
     return None
@@ -157,14 +163,28 @@ def _in_words(
     return Explanation(
         label=finding.label,
         engine=catalogue.engine,
-        summary=fill(summary, catalogue.words, context.config, groups),
+        summary=fill(summary, catalogue.words, context.config, groups)[:SUMMARY_WIDTH],
         remedy=fill(remedy, catalogue.words, context.config, groups),
         evidence=_evidence(found, finding.event, events),
         blame=cause.blame if cause and cause.blame else policy.blame,
         retry=cause.retry if cause and cause.retry is not None else policy.retry,
-        stop_study=cause.stop_study if cause and cause.stop_study is not None else policy.stop_study,
+        stop_study=_stops(found, finding, cause.stop_study if cause else None),
         confidence=finding.confidence,
     )
+
+
+_OF_THE_DRAFT = re.compile(r"draft|eagle|speculative-|spec_decode|/speculative/")
+_MODEL_LABELS = frozenset({"model_not_found", "unsupported_model"})
+
+
+def _stops(found: Walk, finding: Finding, told: bool | None) -> bool:
+    """Say whether the study must stop; a draft that cannot be used is one choice of many, not the end of a study."""
+    stop = POLICIES[finding.label].stop_study if told is None else told
+    if not stop or finding.label not in _MODEL_LABELS or finding.event is None:
+        return stop
+    index = finding.event.index
+    near = "\n".join(line.text[:300] for line in found.lines[max(0, index - 25) : index + 4]).lower()
+    return _OF_THE_DRAFT.search(near) is None
 
 
 def _evidence(found: Walk, event: Event | None, events: list[Event]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from optimizer.clock import Deadline
-from optimizer.errors import NeedsAttention
+from optimizer.errors import CommandTimeout, NeedsAttention
 from optimizer.remote import scripts
 from optimizer.remote.base import Gpu, HostLink
 
@@ -17,6 +17,7 @@ QUERY = "index,uuid,name,memory.total,memory.used,utilization.gpu,power.draw,clo
 TOLERANCE_MIB = 300
 """Contexts of daemons and ECC bookkeeping move the idle level by this much; a leftover server holds gigabytes."""
 POLL_S = 0.5
+SNAPSHOT_S = 30.0
 SCRIPT = f"""command -v nvidia-smi >/dev/null 2>&1 || exit 0
 nvidia-smi --query-gpu={QUERY} --format=csv,noheader,nounits || exit 0
 echo --
@@ -90,7 +91,7 @@ def wait_until_back(link: HostLink, before: Mapping[int, int], *, deadline: Dead
     """
     began = time.monotonic()
     while True:
-        gpus = snapshot(link, deadline.sooner(30))
+        gpus = _look(link)
         held = still_held(gpus, before)
         if not held:
             return time.monotonic() - began
@@ -104,6 +105,18 @@ def wait_until_back(link: HostLink, before: Mapping[int, int], *, deadline: Dead
         f"{link.name}: GPU {index} still holds {mib} MiB more than before the start, {_users(users)}",
         remedy="look at `nvidia-smi` on the host; if no process holds it, reset the GPU or reboot, then resume",
     )
+
+
+def _look(link: HostLink) -> list[Gpu]:
+    """Take a snapshot with a time of its own: the last look may end a little after the caller's deadline."""
+    try:
+        return snapshot(link, Deadline.after(SNAPSHOT_S))
+    except CommandTimeout as error:
+        raise NeedsAttention(
+            link.name,
+            f"{link.name}: nvidia-smi does not answer, so the memory cannot be proved to be back",
+            remedy="the driver may hang: look at `dmesg` on the host; a reboot may be needed",
+        ) from error
 
 
 def wait_until_released(link: HostLink, before: Sequence[Gpu], pids: Sequence[int], *, deadline: Deadline) -> float:

@@ -55,7 +55,7 @@ def arm(
     start = "exit 0"
     if not home.systemd_unit:
         start = launcher.script(
-            home.argv, home.env, home.cwd, run_id=run_id, clean_env=home.found == "proc", keep=True, user=home.user
+            home.argv, home.env, home.cwd, run_id=run_id, clean_env=home.found == "proc", user=home.user
         )
     meta = json.dumps({"port": home.port, "command_line": launcher.masked_command(home.argv, home.env)})
     scripts.call(

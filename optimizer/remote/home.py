@@ -16,17 +16,14 @@ from urllib.parse import urlsplit
 from optimizer.clock import Deadline
 from optimizer.engines.base import LaunchPlan
 from optimizer.errors import NeedsAttention, NotFound, PortTaken
-from optimizer.remote import gpu, process, scripts, units
-from optimizer.remote.base import HomeServer, HostLink, ProcessInfo, RunningServer, StopProof
-from optimizer.remote.launcher import MARKS
-from optimizer.spec import ENV_NAME, HomeEntry
+from optimizer.remote import gpu, home_look, process, scripts, units
+from optimizer.remote.base import HomeServer, HostLink, RunningServer, StopProof
+from optimizer.remote.launcher import masked_command
+from optimizer.spec import HomeEntry
 
 POLL_S = 0.2
 PROBE_TIMEOUT_S = 5.0
 DECISIVE = re.compile(r"error|exception|failed|no such|not found|denied", re.IGNORECASE)
-OUR_VARIABLES = {"RATCHET_RUN_ID", *MARKS}
-SHELL_VARIABLES = {"_", "OLDPWD", "PWD", "SHLVL"}
-"""Set by whatever shell starts a program: not part of a server's configuration."""
 
 
 @dataclass(frozen=True)
@@ -55,61 +52,6 @@ def from_entry(entry: HomeEntry, *, default_port: int) -> HomeServer:
     )
 
 
-@dataclass(frozen=True)
-class _Look:
-    """One reading of the server on a port."""
-
-    main: ProcessInfo
-    kind: str
-    user: str
-    self_uid: int
-    cwd: str
-    same_ns: bool
-    cgroup: str
-    systemd: bool
-    argv: tuple[str, ...]
-    env: dict[str, str]
-
-
-def _look(
-    link: HostLink, port: int, deadline: Deadline, *, run_dir: str = "~/.ratchet", pid: int = 0, start: int = 0
-) -> _Look | None:
-    done = scripts.call(link, "home_find", run_dir, str(port), str(pid), str(start), deadline=deadline)
-    head, _, rest = done.stdout.partition(b"--cmdline--\n")
-    raw_argv, _, raw_env = rest.partition(b"\n--environ--\n")
-    words = {k: v for k, _, v in (x.partition(" ") for x in head.decode("utf-8", "replace").splitlines())}
-    if "none" in words:
-        return None
-    if "hidden" in words:
-        raise PortTaken(
-            link.name,
-            f"{link.name}: port {port} is held by a process of another user (uid {words['hidden']})",
-            remedy="log in as that user (ssh.user), or give `home.systemd_unit` or `home.command`",
-        )
-    return _Look(
-        main=scripts.parse_process(words["main"]),
-        kind=words.get("kind", "-"),
-        user=words.get("user", ""),
-        self_uid=int(words.get("self", "-1")),
-        cwd=words.get("cwd", ""),
-        same_ns=words.get("ns") == "same",
-        cgroup=words.get("cgroup", ""),
-        systemd="systemd" in words,
-        argv=tuple(a.decode("utf-8", "surrogateescape") for a in raw_argv.split(b"\0")[:-1]),
-        env=_environment(raw_env),
-    )
-
-
-def _environment(raw: bytes) -> dict[str, str]:
-    """Read /proc/PID/environ; names that a shell cannot export (bash functions) and our own marks are left out."""
-    env = {}
-    for item in raw.split(b"\0"):
-        name, equals, value = item.decode("utf-8", "surrogateescape").partition("=")
-        if equals and ENV_NAME.match(name) and name not in OUR_VARIABLES and name not in SHELL_VARIABLES:
-            env[name] = value
-    return env
-
-
 def find(link: HostLink, port: int, deadline: Deadline, *, run_dir: str = "~/.ratchet") -> HomeServer:
     """Read the server that listens on `port`, so that it can be started again exactly as it is.
 
@@ -117,54 +59,32 @@ def find(link: HostLink, port: int, deadline: Deadline, *, run_dir: str = "~/.ra
         NotFound: nothing listens on the port.
         PortTaken: it is a trial of ours, of another user, or in a container: it cannot be put back from /proc.
     """
-    look = _look(link, port, deadline, run_dir=run_dir)
-    if look is None:
+    seen = home_look.look(link, port, deadline, run_dir=run_dir)
+    if seen is None:
         raise NotFound(
             f"{link.name}: nothing listens on port {port}",
             remedy="start the original server first, or give it in the host's file under `home`, or leave it out",
         )
-    if look.kind == "trial":
+    if seen.kind == "trial":
         raise PortTaken(
             link.name,
-            f"{link.name}: port {port} is held by a trial of an earlier study (run {look.main.run_id})",
+            f"{link.name}: port {port} is held by a trial of an earlier study (run {seen.main.run_id})",
             remedy=f"`ratchet host restore {link.name}` stops it and puts the original server back",
         )
-    unit = units.unit_of(look.cgroup) if look.systemd else None
+    unit = units.unit_of(seen.cgroup) if seen.systemd else None
     if unit is None:
-        _check_reproducible(link, port, look)
+        home_look.check_reproducible(link, port, seen)
     return HomeServer(
-        argv=look.argv,
-        env=look.env,
-        cwd=look.cwd or None,
-        user=look.user if look.main.uid != look.self_uid else None,
+        argv=seen.argv,
+        env=seen.env,
+        cwd=seen.cwd or None,
+        user=seen.user if seen.main.uid != seen.self_uid else None,
         systemd_unit=unit,
         port=port,
         found="systemd" if unit else "proc",
-        pid=look.main.pid,
-        start_ticks=look.main.start_ticks,
+        pid=seen.main.pid,
+        start_ticks=seen.main.start_ticks,
     )
-
-
-def _check_reproducible(link: HostLink, port: int, look: _Look) -> None:
-    what = scripts.tell(look.main)
-    if not look.same_ns:
-        raise PortTaken(
-            link.name,
-            f"{link.name}: port {port} is served from inside a container ({what})",
-            remedy="give the command that starts it under `home.command`, such as [docker, start, -a, NAME]",
-        )
-    if look.main.uid != look.self_uid and look.self_uid != 0:
-        raise PortTaken(
-            link.name,
-            f"{link.name}: port {port} is held by another user's server, {what}",
-            remedy=f"log in as {look.user or look.main.uid} (ssh.user), or give `home.systemd_unit`",
-        )
-    if not look.argv or not look.env or (len(look.argv) == 1 and "::" in look.argv[0]):
-        raise PortTaken(
-            link.name,
-            f"{link.name}: the command or environment of {what} cannot be read",
-            remedy="give the original server in the host's file under `home.command`",
-        )
 
 
 def is_home(home: HomeServer, command: tuple[str, ...]) -> bool:
@@ -187,22 +107,22 @@ def stop(
             return process.stop(link, run, run_dir=run_dir, fence=fence, deadline=deadline, term_wait_s=term_wait_s)
     if home.systemd_unit:
         return units.stop(link, home, deadline=deadline)
-    look = _look(
+    seen = home_look.look(
         link, home.port, deadline.sooner(process.COMMAND_S), run_dir=run_dir, pid=home.pid, start=home.start_ticks
     )
-    if look is None:
+    if seen is None:
         return StopProof((), killed=False, port_free=True, gpu_memory_back=True, elapsed_s=0.0)
-    same = (look.main.pid, look.main.start_ticks) == (home.pid, home.start_ticks) or is_home(home, look.argv)
+    same = (seen.main.pid, seen.main.start_ticks) == (home.pid, home.start_ticks) or is_home(home, seen.argv)
     if not same:
         raise PortTaken(
             link.name,
-            f"{link.name}: port {home.port} is held by {scripts.tell(look.main)}, which is not the original server",
+            f"{link.name}: port {home.port} is held by {scripts.tell(seen.main)}, which is not the original server",
             remedy="stop it by hand, or name it as the original server in the host's file",
         )
     before = gpu.snapshot(link, deadline.sooner(30))
     began = time.monotonic()
     proof = process.stop_processes(
-        link, [(look.main.pid, look.main.start_ticks)], run_dir=run_dir, fence=fence, port=home.port,
+        link, [(seen.main.pid, seen.main.start_ticks)], run_dir=run_dir, fence=fence, port=home.port,
         deadline=deadline, term_wait_s=term_wait_s,
     )  # fmt: skip
     gpu.wait_until_released(link, before, proof.pids_signalled, deadline=deadline)
@@ -229,7 +149,7 @@ def start(
     if home.systemd_unit:
         return units.start(link, home, deadline=deadline)
     for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
-        if run.kind == "home":
+        if _is_run_of(link, home, run, run_dir, deadline):
             return run
     return process.launch(
         link, plan_of(home), run_id=run_id or process.new_run_id(), run_dir=run_dir, fence=fence, deadline=deadline,
@@ -305,11 +225,11 @@ def restore(
         NeedsAttention, PortTaken, FenceRefused, HostBusy: the host could not be brought back.
     """
     began = time.monotonic()
-    stopped = stop_trials(link, run_dir=run_dir, fence=fence, deadline=deadline)
+    stopped = _stop_leftovers(link, home, run_dir=run_dir, fence=fence, deadline=deadline)
     server: RunningServer | None = None
     already = False
-    look = _serving(link, home, run_dir, deadline)
-    if look is not None and (look.kind == "home" or is_home(home, look.argv) or _unit_serves(home, look)):
+    seen = _serving(link, home, run_dir, deadline)
+    if seen is not None and (seen.kind == "home" or is_home(home, seen.argv) or _unit_serves(home, seen)):
         already = True
     else:
         server = start(link, home, run_dir=run_dir, fence=fence, deadline=deadline)
@@ -317,17 +237,40 @@ def restore(
     return Restored(server, already, stopped, time.monotonic() - began)
 
 
-def _serving(link: HostLink, home: HomeServer, run_dir: str, deadline: Deadline) -> _Look | None:
+def _serving(link: HostLink, home: HomeServer, run_dir: str, deadline: Deadline) -> home_look.Look | None:
     try:
-        return _look(link, home.port, deadline.sooner(process.COMMAND_S), run_dir=run_dir)
+        return home_look.look(link, home.port, deadline.sooner(process.COMMAND_S), run_dir=run_dir)
     except PortTaken:
         if home.systemd_unit:  # a unit may run as a user whose processes we cannot see; starting it twice is harmless
             return None
         raise
 
 
-def _unit_serves(home: HomeServer, look: _Look) -> bool:
-    return home.systemd_unit is not None and units.unit_of(look.cgroup) == home.systemd_unit
+def _unit_serves(home: HomeServer, seen: home_look.Look) -> bool:
+    return home.systemd_unit is not None and units.unit_of(seen.cgroup) == home.systemd_unit
+
+
+def _is_run_of(link: HostLink, home: HomeServer, run: RunningServer, run_dir: str, deadline: Deadline) -> bool:
+    """Say whether a run of ours is this home; another one was put there by an earlier study (an adopted winner)."""
+    if run.kind != "home":
+        return False
+    if run.command_line == masked_command(home.argv, home.env):
+        return True
+    seen = home_look.look(
+        link, home.port, deadline.sooner(process.COMMAND_S), run_dir=run_dir, pid=run.pid, start=run.start_ticks
+    )
+    return home.found == "proc" and seen is not None and (seen.argv, seen.env) == (home.argv, home.env)
+
+
+def _stop_leftovers(
+    link: HostLink, home: HomeServer, *, run_dir: str, fence: int | None, deadline: Deadline
+) -> tuple[str, ...]:
+    stopped = []
+    for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
+        if not _is_run_of(link, home, run, run_dir, deadline):
+            process.stop(link, run, run_dir=run_dir, fence=fence, deadline=deadline, after_guard=True)
+            stopped.append(run.run_id)
+    return tuple(stopped)
 
 
 def stop_trials(link: HostLink, *, run_dir: str, fence: int | None, deadline: Deadline) -> tuple[str, ...]:

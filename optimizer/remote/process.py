@@ -113,9 +113,7 @@ def launch(
         HostError: any fault of the connection.
     """
     assert kind in KINDS
-    text = launcher.script(
-        plan.argv, plan.env, plan.cwd, run_id=run_id, clean_env=clean_env, keep=kind == "home", user=user
-    )
+    text = launcher.script(plan.argv, plan.env, plan.cwd, run_id=run_id, clean_env=clean_env, user=user)
     command_line = launcher.masked_command(plan.argv, plan.env, secret_env=plan.secret_env)
     meta = json.dumps({"port": plan.port, "command_line": command_line, "served_model": plan.served_model})
     done = scripts.call(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import paramiko
+from paramiko.agent import AgentSSH
 from paramiko.pkey import UnknownKeyType
 
 from optimizer.clock import Deadline
@@ -196,8 +197,9 @@ def _credentials(host: str, hop: Target, tried: list[str]) -> Iterator[tuple[str
             remedy="correct ssh.identity_file, or leave it out to use the agent and the default keys",
         )
     if hop.use_agent:
-        for key in _agent_keys(hop):
-            yield f"agent key {key.get_name()} {known_hosts.fingerprint(key.asbytes())[:19]}...", key
+        with _agent_keys(hop) as keys:
+            for key in keys:
+                yield f"agent key {key.get_name()} {known_hosts.fingerprint(key.asbytes())[:19]}...", key
     for path in hop.identity_files:
         if not Path(path).exists():
             continue
@@ -211,11 +213,33 @@ def _credentials(host: str, hop: Target, tried: list[str]) -> Iterator[tuple[str
             tried.append(f"{path} (cannot be read: {error})")
 
 
-def _agent_keys(hop: Target) -> Sequence[paramiko.PKey]:
+class _AgentAt(AgentSSH):
+    """The agent behind a socket of its own (`IdentityAgent`)."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.socket.connect(path)
+            self._connect(self.socket)  # type: ignore[attr-defined]  # the stubs leave it out
+        except BaseException:
+            self.socket.close()
+            raise
+
+
+@contextlib.contextmanager
+def _agent_keys(hop: Target) -> Iterator[Sequence[paramiko.PKey]]:
+    """Give the agent's keys; none when there is no agent, and no error: key files may still do."""
+    agent: AgentSSH | None = None
+    with contextlib.suppress(paramiko.SSHException, OSError):
+        agent = _AgentAt(hop.agent_socket) if hop.agent_socket else paramiko.Agent()
     try:
-        return paramiko.Agent().get_keys()
-    except (paramiko.SSHException, OSError):
-        return ()
+        yield agent.get_keys() if agent else ()
+    finally:
+        if isinstance(agent, paramiko.Agent):
+            agent.close()
+        elif isinstance(agent, _AgentAt):
+            agent.socket.close()
 
 
 def fetch_key(host: str, target: Target, jumps: Sequence[Target], deadline: Deadline) -> paramiko.PKey:

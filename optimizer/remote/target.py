@@ -118,7 +118,7 @@ def _target(entry: SshEntry, options: Mapping[str, Sequence[str]]) -> Target:
         host_key_alias=_first(options, "hostkeyalias"),
         proxy_command=None if entry.jump else _first(options, "proxycommand"),
         use_agent=not given and not identities_only and options.get("identityagent", [""])[0].lower() != "none",
-        agent_socket=None if agent in {None, "SSH_AUTH_SOCK"} else agent,
+        agent_socket=None if agent in {None, "SSH_AUTH_SOCK"} else _expand(str(agent)),
     )
 
 

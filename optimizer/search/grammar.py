@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from optimizer.search.grammar_tokens import GrammarError, Token, split_minus, tokens
 from optimizer.search.grammar_values import (
     Environment,
     Node,
@@ -36,22 +37,8 @@ MAX_LENGTH = 2000
 """Characters; rules are written by people, and a bound keeps a hostile one cheap."""
 MAX_DEPTH = 40
 
-_TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![A-Za-z0-9_.]))
-    | (?P<word>(?:[A-Za-z_]|/(?=[A-Za-z0-9_.~])|\d+[A-Za-z_])[A-Za-z0-9_./:]*(?:-[A-Za-z0-9_./:]+)*)
-    | (?P<text>"[^"]*"|'[^']*')
-    | (?P<sign>==|!=|<=|>=|//|[-<>+*/%(),=\[\]])
-    )""",
-    re.VERBOSE,
-)
-_KEYWORDS = frozenset({"and", "or", "not", "in", "is", "absent", "present", "where", "true", "false"})
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {"min": (min, 2), "max": (max, 2), "abs": (abs, 1)}
-
-
-class GrammarError(ValueError):
-    """The text is not an expression; says where and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +83,6 @@ def quote(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class _Token:
-    kind: str
-    text: str
-    at: int
-
-
-@dataclass(frozen=True)
 class _Operand:
     """A parsed part; `word` is set while it is not decided whether a word is a name or a text."""
 
@@ -110,29 +90,12 @@ class _Operand:
     word: str | None = None
 
 
-def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
-    position = 0
-    while position < len(text.rstrip()):
-        match = _TOKEN.match(text, position)
-        if not match:
-            bad = text[position:].lstrip()[:10]
-            raise GrammarError(f"cannot read {bad!r} at character {position + 1}")
-        kind = str(match.lastgroup)
-        word, start = match.group(kind), match.start(kind)
-        if kind == "word" and word in _KEYWORDS:
-            kind = "keyword"
-        found.append(_Token(kind, word, start))
-        position = match.end()
-    return found
-
-
 class _Parser:
     """Recursive descent, one method per level of binding."""
 
     def __init__(self, text: str, known: frozenset[str]) -> None:
         self.text = text
-        self.tokens = _tokens(text)
+        self.tokens = tokens(text)
         self.known = known
         self.bound: set[str] = set()
         self.used: set[str] = set()
@@ -142,7 +105,7 @@ class _Parser:
     def parse(self) -> Expression:
         where = self._find_where()
         self.bound = {self.tokens[i].text for i in where}
-        self._split_minus()
+        self.tokens = split_minus(self.tokens, self.known | self.bound)
         node = self._or()
         if self._take("where"):
             node = self._bindings(node)
@@ -158,31 +121,9 @@ class _Parser:
         later = range(starts[0] + 1, len(self.tokens) - 1)
         return [i for i in later if self.tokens[i].kind == "word" and self.tokens[i + 1].text == "="]
 
-    def _split_minus(self) -> None:
-        """Read `k-1` and `a-b` as subtractions where their first part is a known name and the whole is not."""
-        names = self.known | self.bound
-        result: list[_Token] = []
-        for token in self.tokens:
-            result += self._pieces(token, names) if token.kind == "word" else [token]
-        self.tokens = result
-
-    def _pieces(self, token: _Token, names: Collection[str]) -> list[_Token]:
-        word = token.text
-        if word in names or "-" not in word:
-            return [token]
-        parts = word.split("-")
-        for cut in range(len(parts) - 1, 0, -1):
-            head, rest = "-".join(parts[:cut]), "-".join(parts[cut:])
-            digits = re.fullmatch(r"\d+(\.\d+)?", rest)
-            if head in names and (digits or rest.split("-")[0] in names or rest in names):
-                minus = _Token("sign", "-", token.at + len(head))
-                tail = _Token("number" if digits else "word", rest, token.at + len(head) + 1)
-                return [_Token("word", head, token.at), minus, *self._pieces(tail, names)]
-        return [token]
-
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _peek(self, ahead: int = 0) -> _Token | None:
+    def _peek(self, ahead: int = 0) -> Token | None:
         i = self.i + ahead
         return self.tokens[i] if i < len(self.tokens) else None
 

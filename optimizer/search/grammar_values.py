@@ -5,11 +5,21 @@ Decides what an absent flag does in an expression (see `grammar.py`); knows noth
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 Environment = Mapping[str, Any]
 Node = Callable[[Environment], Any]
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
 
 
 def truth(value: Any) -> bool | None:
@@ -72,15 +82,12 @@ def calculate(sign: str, left: Node, right: Node) -> Node:
 
     def calculated(env: Environment) -> Any:
         a, b = number(left(env)), number(right(env))
-        if a is None or b is None or (sign in {"/", "//", "%"} and b == 0):
+        if a is None or b is None:
             return None
-        if sign == "+":
-            return a + b
-        if sign == "-":
-            return a - b
-        if sign == "*":
-            return a * b
-        return a / b if sign == "/" else a // b if sign == "//" else a % b
+        try:
+            return OPERATORS[sign](a, b)
+        except (ZeroDivisionError, OverflowError):
+            return None
 
     return calculated
 

@@ -51,8 +51,8 @@ def read(trials: Sequence[FrozenTrial], space: CanonicalSpace) -> list[Observati
 
 def asked(trial: FrozenTrial) -> dict[str, Any]:
     """Return what a trial asked for: its parameters, or the attribute that keeps values outside the space."""
-    outside = trial.user_attrs.get("params")
-    return dict(outside) if isinstance(outside, Mapping) else dict(trial.params)
+    outside = trial.user_attrs.get("params") or trial.system_attrs.get("fixed_params")
+    return dict(outside) if isinstance(outside, Mapping) and not trial.params else dict(trial.params)
 
 
 def _kind(trial: FrozenTrial) -> str | None:

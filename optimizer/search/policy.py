@@ -7,8 +7,9 @@ each part is worth is written in docs/design/search.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtr
@@ -30,6 +31,15 @@ FRESH_DRAWS = 100
 CLIMBERS = 4
 """Most promising candidates whose neighbours are added in each further round."""
 COST_PRIOR = Prior(noise_cv=(math.log(0.10), 0.7))
+
+
+class Limit(Protocol):
+    """A bound on a metric, as the specification has it."""
+
+    @property
+    def min(self) -> float | None: ...
+    @property
+    def max(self) -> float | None: ...
 
 
 class SpaceExhausted(RatchetError):
@@ -61,6 +71,12 @@ class Options:
     """Rounds of neighbours: 1 of the best measured, more of the most promising candidates too."""
     max_listed: int = 2000
     draws: int = 600
+
+    @classmethod
+    def for_objective(cls, subject_to: Mapping[str, Limit], levels: Mapping[int, float] | None = None) -> Options:
+        """Return the options of a specification's objective: its limits, and weights of concurrency levels."""
+        limits = {name: (limit.min, limit.max) for name, limit in subject_to.items()}
+        return cls(limits=limits, levels=dict(levels or {}))
 
 
 @dataclass(frozen=True)
@@ -118,7 +134,7 @@ def believe(space: CanonicalSpace, history: Sequence[Observation], *, seed: int,
     encoder = Encoder(space)
     model = fit_speed(encoder, seen, parts=options.parts, levels=options.levels)
     candidates = candidate_set(space, history, model, seed=seed, options=options)
-    if options.reach > 1 and space.raw_size > options.max_listed:
+    if options.reach > 1 and not _listable(space, options):
         candidates = _further(space, encoder, model, candidates, {o.key for o in history}, options)
     rows = encoder.encode([c.features for c in candidates])
     pending = encoder.encode([o.features for o in history if o.kind == "pending"])
@@ -127,6 +143,11 @@ def believe(space: CanonicalSpace, history: Sequence[Observation], *, seed: int,
     if options.limits and candidates:
         chance = chance * chance_of_keeping(encoder, seen, options.limits, rows)
     return Beliefs(encoder, model, incumbent(model, options), candidates, rows, mean, sd, chance)
+
+
+def _listable(space: CanonicalSpace, options: Options) -> bool:
+    listed = space.enumerate()
+    return listed is not None and len(listed) <= options.max_listed
 
 
 def _further(
@@ -166,9 +187,8 @@ def candidate_set(
 ) -> list[Candidate]:
     """Return what may be started next: all of it where it can be listed, else draws and neighbours of the best."""
     taken = {o.key for o in history}
-    listed = space.enumerate()
-    if listed is not None and len(listed) <= options.max_listed:
-        return [c for c in listed if c.key not in taken]
+    if _listable(space, options):
+        return [c for c in space.enumerate() or [] if c.key not in taken]
     found: dict[str, Candidate] = {}
     fresh = np.random.default_rng([seed, 1 + len(history)])
     draws = [*space.draws(seed, options.draws), *(space.sample(fresh) for _ in range(FRESH_DRAWS))]

@@ -13,7 +13,8 @@ from typing import Any
 
 from optimizer.engines.base import Config, FlagValue
 from optimizer.errors import BadInput, Problem
-from optimizer.search.grammar import GrammarError, compile_expression
+from optimizer.search.grammar import compile_expression
+from optimizer.search.grammar_tokens import GrammarError
 from optimizer.search.parameters import parse_parameter
 from optimizer.search.space import Condition, KnownResult, Parameter, Space
 from optimizer.spec import did_you_mean

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -23,97 +21,21 @@ from optimizer.search.distributions import distributions, fits, to_optuna
 from optimizer.search.history import Observation, asked, read
 from optimizer.search.optuna_storage import open_storage
 from optimizer.search.policy import Options
+from optimizer.search.results import (
+    ENDED,
+    Outcome,
+    Reconciled,
+    RecordedTrial,
+    Result,
+    Suggestion,
+    attributes_of,
+    optuna_state,
+    result_of,
+)
 from optimizer.search.sampler import CandidateSampler, make_sampler
 
 MAX_RACES = 10
 """Proposals in a row that another worker may have taken a moment before."""
-
-
-class Outcome(StrEnum):
-    """How a trial ended, as far as the search is concerned."""
-
-    COMPLETE = "complete"
-    PRUNED = "pruned"
-    """Ended early because it could not win; its value is what was measured until then."""
-    INFEASIBLE = "infeasible"
-    """Failed by its own fault; teaches the search."""
-    INFRASTRUCTURE = "failed-infrastructure"
-    """Failed by the fault of host or network; teaches nothing and may be asked again."""
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """One server to start. `params` are the searched values as asked, `config` what will run."""
-
-    optuna_number: int
-    params: dict[str, FlagValue]
-    config: dict[str, FlagValue]
-    canonical_key: str
-
-    @property
-    def number(self) -> int:
-        """The trial's number in the Optuna study."""
-        return self.optuna_number
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a suggestion. `value` is the objective (tok/s), None when nothing was measured."""
-
-    value: float | None
-    state: Outcome | str = Outcome.COMPLETE
-    accept_len: float | None = None
-    step_ms: float | None = None
-    failure: str = ""
-    """A label of `explain`, for infeasible and infrastructure."""
-    partial: bool = False
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    host: str = ""
-    reference_tok_s: float | None = None
-    """The baseline on this host at this time, interpolated between its measurements."""
-    ready_s: float | None = None
-    bench_s: float | None = None
-    trial_number: int | None = None
-    """Number in Ratchet's own tables."""
-    launch_command: str = ""
-
-
-@dataclass(frozen=True)
-class Reconciled:
-    """What `reconcile` did: Optuna numbers told from our records, closed and queued again, added anew."""
-
-    told: tuple[int, ...] = ()
-    requeued: tuple[int, ...] = ()
-    added: tuple[int, ...] = ()
-
-
-class RecordedTrial(Protocol):
-    """The fields of a trial record that reconciling reads (`storage.records.TrialRecord` has them)."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def params(self) -> dict[str, Any]: ...
-    @property
-    def output_tok_s(self) -> float | None: ...
-    @property
-    def accept_len(self) -> float | None: ...
-    @property
-    def step_ms(self) -> float | None: ...
-    @property
-    def metrics(self) -> dict[str, float]: ...
-    @property
-    def failure(self) -> dict[str, Any] | None: ...
-    @property
-    def timings(self) -> dict[str, float]: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def launch_command(self) -> str: ...
-    @property
-    def optuna_number(self) -> int | None: ...
 
 
 def open_study(
@@ -162,8 +84,9 @@ class SearchStudy:
         self.study = study
         self.space = space
         self.sampler = sampler
-        self._storage = storage
-        self._id = storage.get_study_id_from_name(study.study_name)
+        self._storage = study._storage  # Optuna's cache over ours: finished trials are read once
+        self._backend = storage
+        self._id = self._storage.get_study_id_from_name(study.study_name)
 
     # -- asking --------------------------------------------------------------------------------------------------
 
@@ -245,9 +168,9 @@ class SearchStudy:
         trial = self._trial(number)
         if trial.state.is_finished():
             return
-        for key, value in _attributes(result).items():
+        for key, value in attributes_of(result).items():
             self._storage.set_trial_user_attr(trial._trial_id, key, value)
-        state, value = _optuna_state(result)
+        state, value = optuna_state(result)
         if state is TrialState.PRUNED and result.value is not None:
             self._storage.set_trial_intermediate_value(trial._trial_id, 0, float(result.value))
         self.study.tell(number, value, state=state, skip_if_finished=True)
@@ -267,7 +190,7 @@ class SearchStudy:
         What was recorded but not told is told; what was interrupted is closed and queued again; what Optuna does not
         know (its file was lost) is added. `alive` are Optuna numbers still running, which are left alone.
         """
-        ended = {r.optuna_number: r for r in records if r.optuna_number is not None and r.state in _ENDED}
+        ended = {r.optuna_number: r for r in records if r.optuna_number is not None and r.state in ENDED}
         told: list[int] = []
         requeued: list[int] = []
         trials = self._trials()
@@ -332,6 +255,12 @@ class SearchStudy:
         """What the models use, whichever sampler proposes."""
         return self.sampler.options
 
+    def close(self) -> None:
+        """Let go of the database's connections."""
+        self._backend.remove_session()
+        if isinstance(self._backend, optuna.storages.RDBStorage):
+            self._backend.engine.dispose()
+
     def _trials(self) -> list[FrozenTrial]:
         return self._storage.get_all_trials(self._id, deepcopy=False)
 
@@ -343,58 +272,9 @@ class SearchStudy:
         return self._storage.get_trial(trial_id)
 
 
-_ENDED = {"complete", "pruned", "infeasible"}
-
-
-def result_of(record: RecordedTrial) -> Result:
-    """Return the result that a record of ours stands for."""
-    timings = record.timings
-    ready = [timings[k] for k in ("launch_s", "load_s", "ready_s") if k in timings]
-    return Result(
-        value=record.output_tok_s,
-        state=record.state if record.state in _ENDED else Outcome.INFRASTRUCTURE,
-        accept_len=record.accept_len,
-        step_ms=record.step_ms,
-        failure=str((record.failure or {}).get("label") or ""),
-        partial=record.state == "pruned",
-        metrics=record.metrics,
-        host=record.host,
-        reference_tok_s=record.metrics.get("reference_tok_s"),
-        ready_s=sum(ready) if ready else None,
-        bench_s=timings.get("measure_s"),
-        trial_number=record.number,
-        launch_command=record.launch_command,
-    )
-
-
-def _optuna_state(result: Result) -> tuple[TrialState, float | None]:
-    """Infeasible is pruned, which TPE ranks last (it never sees failed trials); infrastructure is failed."""
-    state = Outcome(result.state)
-    if state is Outcome.COMPLETE:
-        good = result.value is not None and result.value > 0
-        return (TrialState.COMPLETE, result.value) if good else (TrialState.FAIL, None)
-    return (TrialState.FAIL if state is Outcome.INFRASTRUCTURE else TrialState.PRUNED), None
-
-
-def _attributes(result: Result) -> dict[str, Any]:
-    state = Outcome(result.state)
-    found: dict[str, Any] = {
-        "outcome": str(state),
-        "accept_len": result.accept_len,
-        "step_ms": result.step_ms,
-        "failure": result.failure or ("unknown" if state is Outcome.INFEASIBLE else ""),
-        "partial": (result.partial or state is Outcome.PRUNED) or None,
-        "metrics": dict(result.metrics) or None,
-        "host": result.host,
-        "reference_tok_s": result.reference_tok_s,
-        "ready_s": result.ready_s,
-        "bench_s": result.bench_s,
-        "trial_number": result.trial_number,
-        "launch_command": result.launch_command,
-    }
-    return {k: v for k, v in found.items() if v is not None and v != ""}
-
-
 def _fingerprint(space: CanonicalSpace) -> str:
     text = repr((space.space.parameters, space.space.conditions, space.space.rules))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+__all__ = ["Options", "Outcome", "Reconciled", "Result", "SearchStudy", "Suggestion", "open_study", "result_of"]

@@ -196,6 +196,17 @@ CAUSES = (
         confidence=0.5,
     ),
     cause(
+        "unsupported_combination",
+        F,
+        r"^(?P<what>(?:value|assertion|notimplemented)error)(?P<text>: .{8,160})",
+        stages=EARLY,
+        unless=r"event_loop|busy_loop|run_batch|execute_model|fired up and ready|startup complete|(?:decode|"
+        r"prefill) batch",
+        summary="the engine refuses these settings{text}",
+        remedy="change what distinguishes this configuration from one that starts",
+        confidence=0.4,
+    ),
+    cause(
         "scheduler_crash",
         G,
         r"memory leak detected|pool memory leak|invariant.{0,40}(?:violat|fail)",

@@ -9,6 +9,13 @@ C, D, G = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL
 
 CAUSES = (
     cause(
+        "gpu_busy_leftover",
+        C,
+        r"devices?(?:\(s\))? (?:is/are|are|is) busy or unavailable|cudaerrordevicesunavailable",
+        r"gpu .{0,40}(?:is in use|already in use|occupied) by (?:another|other)",
+        summary="a GPU is held by another process, or set to exclusive mode",
+    ),
+    cause(
         "driver_cuda_mismatch",
         D,
         r"forward compatibility was attempted on non supported hw|error 804\b|cudaerrorcompatnotsupportedondevice",
@@ -20,6 +27,7 @@ CAUSES = (
         r"ptx was compiled with an unsupported toolchain|unsupported toolchain",
         r"cudaerrorunsupportedptxversion|unsupported ptx version|ptx jit compiler library not found",
         r"driver/library version mismatch",
+        r"api call is not supported in the installed cuda driver",
         r"no matching driver|the provided ptx was compiled",
         r"requires? (?:nvidia )?driver (?:version )?>=? ?\d|driver version .{0,30}(?:too old|not supported|is older)",
         r"nvidia-container-cli: .{0,80}(?:requirement error|unsatisfied condition: cuda)",
@@ -100,6 +108,7 @@ CAUSES = (
         r"custom_all_?reduce\w*\.(?:cuh|cu|cpp|h|hpp|py):\d+.{0,80}(?:error|fail|invalid)",
         r"(?:error|fail)\w*.{0,60}custom_all_?reduce\w*\.(?:cuh|cu|cpp|h|hpp)",
         r"cudaipc(?:open|get)memhandle",
+        r"cumem(?:import|export)\w*shareable|(?:error|fail|not supported).{0,80}expandable.?segments",
         r"(?:open|map)ing? .{0,20}ipc (?:mem|handle).{0,40}(?:fail|error)|ipc.{0,20}handle.{0,60}(?:invalid|failed)",
         r"open_ipc_memory|ipcmemory\.open|allocate_allreduce_fusion_workspace",
         r"custom all-?reduce.{0,60}(?:failed|error|exception)|customallreduce.{0,80}(?:failed|error)",

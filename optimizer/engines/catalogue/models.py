@@ -51,6 +51,22 @@ CAUSES = (
     ),
     cause(
         "unsupported_model",
+        G,
+        r"^keyerror: '[a-z][a-z0-9_.-]{1,40}'",
+        near=r"configuration_auto|config_mapping|auto_factory|modeling_auto",
+        summary="the installed transformers do not know the model's type",
+        remedy="upgrade the engine and transformers together",
+    ),
+    cause(
+        "unsupported_model",
+        G,
+        r"'(?!speculative|model|vllm|scheduler|cache|parallel|load|compilation|server)\w{2,40}config' object has no",
+        r"did not match any variant of untagged enum modelwrapper",
+        summary="the model's configuration is of a kind that this release does not know",
+        remedy="upgrade the engine, transformers and tokenizers together",
+    ),
+    cause(
+        "unsupported_model",
         C,
         r"does not recognize this architecture|model type [`'\"]?[\w.-]+[`'\"]? but transformers",
         r"model architectures? .{0,120}(?:not supported|unsupported|failed to be inspected|has no|are not)",

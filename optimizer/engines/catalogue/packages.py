@@ -104,6 +104,13 @@ CAUSES = (
     cause(
         "environment_broken",
         G,
+        r"cannot re-initialize cuda in forked subprocess",
+        summary="something in the environment touches CUDA before the workers are started",
+        remedy="start workers with spawn (VLLM_WORKER_MULTIPROC_METHOD=spawn) and remove the import that touches CUDA",
+    ),
+    cause(
+        "environment_broken",
+        G,
         r"syntaxerror: |indentationerror: |bad magic number in|pickle\.unpicklingerror|zipimport",
         summary="a file of the installation is damaged or meant for another Python",
         remedy="reinstall the engine for this Python",

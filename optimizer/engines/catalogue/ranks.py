@@ -68,7 +68,8 @@ CAUSES = (
         r"deep_ep.{0,80}(?:timeout|timed out|failed)|deepep timeout check failed",
         r"torch\.distributed\.disterror|init_process_group.{0,80}(?:timed out|fail)",
         r"rendezvous.{0,60}(?:timed out|timeout|failed|closed)|rendezvoustimeout",
-        r"distnetworkerror|diststoreerror|timed out (?:after \d+ seconds )?waiting for clients",
+        r"client socket has timed out|distnetworkerror|diststoreerror|"
+        r"timed out (?:after \d+ seconds )?waiting for clients",
         r"socket timeout|wait timeout after \d+ms",
         r"gloo.{0,80}(?:timed out|timeout|connectfullmesh failed)|connectfullmesh failed",
         r"mscclpp.{0,60}(?:error|fail)",

@@ -28,9 +28,9 @@ CAUSES = (
     cause(
         "invalid_flag",
         D,
-        r"error while handling argument \"(?P<what>[^\"]{1,60})\":(?P<why>.{0,120})",
-        r"error while handling environment variable \"(?P<what>[^\"]{1,60})\":(?P<why>.{0,120})",
-        summary="the flag {what} has a value that the server refuses:{why}",
+        r"error while handling argument \"(?P<what>[^\"]{1,60})\": ?(?P<why>.{0,120})",
+        r"error while handling environment variable \"(?P<what>[^\"]{1,60})\": ?(?P<why>.{0,120})",
+        summary="the flag {what} has a value that the server refuses: {why}",
         remedy="use a value that --help of the installed build lists",
     ),
     cause(
@@ -58,7 +58,7 @@ CAUSES = (
         r"context shift.{0,40}not supported",
         r"does not support .{0,40}(?:embedding|rerank|shift|parallel|speculat)",
         r"is not supported by (?:this|the) (?:model|context|backend)",
-        r"unsupported (?:k|v)-type|unsupported op|unsupported type|k cache type .{0,60}with block size",
+        r"unsupported (?:k|v)-type|unsupported op\b|unsupported type|k cache type .{0,60}with block size",
         r"v cache type .{0,60}with block size",
         r"--?[\w-]+ .{0,40}(?:requires|is incompatible with|cannot be used with"
         r"|conflicts with) .{0,10}--?[\w-]+",
@@ -93,6 +93,7 @@ CAUSES = (
         D,
         r"failed to open gguf file '(?P<what>[^']{0,200})'|failed to open (?P<other>\S{0,200}\.gguf)",
         r"(?P<any>\S+): failed to open .{0,200}no such file|error: failed to open file",
+        r"corrupted or incomplete|not within (?:the )?file bounds|unexpectedly reached end of file",
         r"invalid magic characters|failed to read magic|bad magic",
         r"failed to load model from (?:file|disk)|gguf_init_from_\w+: failed to read",
         r"failed to download|download(?:ing)? .{0,100}failed|no gguf files? found",
@@ -151,6 +152,14 @@ CAUSES = (
         remedy="lower {ctx} or {chunk}, use {kvdtype}, or fewer -ngl layers",
         unless=r"unable to allocate \w+ buffer",
         stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS, Stage.KV_CACHE),
+    ),
+    cause(
+        "oom_runtime",
+        G,
+        r"kv cache is full|context size has been exceeded|failed to find \d+ available cells",
+        summary="the context of the server ran out while serving",
+        remedy="raise {ctx}, or lower {seqs}",
+        stages=(Stage.READY, Stage.SERVING),
     ),
     cause(
         "oom_weights",

@@ -136,10 +136,10 @@ def _progress(found: re.Match[str]) -> Record:
 
 def summary(records: Sequence[Record]) -> dict[str, Any]:
     """Sum up a log: generation throughput over requests (token-weighted) and acceptance over all drafts."""
-    timed = [r for r in records if r.get("gen_ms") and r.get("gen_tokens")]
+    timed = [r for r in records if r.get("gen_ms") and r.get("gen_tokens", 0) > 1]  # one token took no step to make
     out: dict[str, Any] = {
         "records": count_kinds(records),
-        "gen_tps": summarise(r["gen_tps"] for r in records if "gen_tps" in r),
+        "gen_tps": summarise(r["gen_tps"] for r in records if "gen_tps" in r and r.get("gen_tokens", 2) > 1),
     }
     if timed:
         spent = sum(r["gen_ms"] for r in timed)

@@ -53,5 +53,5 @@ def experts(request: Request) -> None:
         state.reject(f"moe-runner-backend {runner} needs ep-size 1 or tp-size")
     if runner == "cutlass" and quantisation in {"fp8", "mxfp8"} and experts_over != 1:
         state.reject("moe-runner-backend cutlass needs ep-size 1")
-    if runner == "triton_kernel" and experts_over != 1:
+    if runner == "triton_kernel" and experts_over != 1 and request.model.architecture == "GptOssForCausalLM":
         state.reject("moe-runner-backend triton_kernel needs ep-size 1")

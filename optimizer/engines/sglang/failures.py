@@ -93,7 +93,7 @@ CAUSES = (
 
 STAGES = marks(
     (Stage.READY, r"fired up and ready to roll"),
-    (Stage.SERVING, r"\b(?:decode|prefill) batch[.,\s\[]"),
+    (Stage.SERVING, r"\b(?:decode|prefill) batch[^#]{0,12}#"),
     (Stage.HTTP, r"application startup complete|uvicorn running on|started server process"),
     (Stage.HTTP, r"waiting for application startup"),
     (Stage.GRAPHS, r"capture .{0,30}graph begin|capturing batches|capture .{0,20}graph bs"),

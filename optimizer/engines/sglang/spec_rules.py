@@ -14,7 +14,8 @@ SPEC_MAX_RUNNING = 48
 """Requests that run at once with speculation, unless given."""
 STEPS, TOPK, TOKENS = "speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens"
 ADAPTIVE_STEPS = (0, 1, 3, 5, 7)
-"""Depths among which the adaptive mode chooses, without a file of its own."""
+OLD_ADAPTIVE_STEPS = (0, 1, 3, 7)
+"""Depths among which the adaptive mode chooses, without a file of its own (five since 0.5.20)."""
 OWN_DRAFT = (
     "Deepseek",
     "Glm4Moe",
@@ -104,10 +105,11 @@ def _adaptive(request: Request) -> bool:
     if not request.since("0.5.14"):
         return False
     state.fill(TOPK, 1)
-    state.fill(STEPS, ADAPTIVE_STEPS[len(ADAPTIVE_STEPS) // 2])
+    candidates = ADAPTIVE_STEPS if request.since("0.5.19") else OLD_ADAPTIVE_STEPS
+    state.fill(STEPS, candidates[len(candidates) // 2])
     steps = state.number(STEPS)
-    if "speculative-adaptive-config" not in state.values and steps not in ADAPTIVE_STEPS:
-        state.reject(f"{STEPS} {steps}: the adaptive mode starts from one of {', '.join(map(str, ADAPTIVE_STEPS))}")
+    if "speculative-adaptive-config" not in state.values and steps not in candidates:
+        state.reject(f"{STEPS} {steps}: the adaptive mode starts from one of {', '.join(map(str, candidates))}")
         return True
     if steps is not None:
         state.force(TOKENS, steps + 1, "the adaptive mode verifies steps + 1 tokens")

@@ -11,7 +11,7 @@ from optimizer.engines.base import ENV_PREFIX
 from optimizer.engines.flagtable import FlagSet
 from optimizer.engines.spaces import bare, choice, floats, ints, merge, only_when
 from optimizer.engines.vllm.flags import table
-from optimizer.engines.vllm.spec_rules import HIGH, LOW, METHOD, TOKENS
+from optimizer.engines.vllm.spec_rules import HIGH, LOW, METHOD, MODEL, TOKENS
 from optimizer.search.space import Parameter, Space
 
 
@@ -64,6 +64,7 @@ def _ngram() -> Space:
 
 
 def _drafted(method: str) -> Space:
+    """The drafter is the study's own: search it as `spec-model`, so that it goes when nothing is drafted."""
     sampling = "spec-draft-sample-method"
     return Space(
         parameters=(
@@ -71,7 +72,7 @@ def _drafted(method: str) -> Space:
             ints(TOKENS, 1, 2, 3, 4, 5, 6, 8, 10, log=True, why="tokens drafted in a chain"),
             choice(sampling, "greedy", "probabilistic", why="how the draft picks its tokens"),
         ),
-        conditions=(only_when(f"{METHOD} is absent", TOKENS, sampling),),
+        conditions=(only_when(f"{METHOD} is absent", TOKENS, sampling, MODEL),),
         defaults=({}, {METHOD: method, TOKENS: 3, sampling: "greedy"}),
         dropped={"spec-rejection-sample-method": "synthetic and fly change outputs"},
     )

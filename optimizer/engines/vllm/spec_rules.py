@@ -12,6 +12,7 @@ from optimizer.engines.resolution import Resolution
 
 NGRAM = frozenset({"ngram", "ngram_gpu"})
 NEED_MODEL = frozenset({"eagle", "eagle3", "draft_model", "dflash", "medusa", "mlp_speculator"})
+DRAFTED = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark"})
 OVERLAPS = frozenset({"eagle", "eagle3", "mtp", "ngram_gpu", "draft_model", "dspark", "dflash"})
 """Methods with which the scheduler runs ahead of the GPU."""
 METHOD, MODEL, TOKENS = "spec-method", "spec-model", "spec-tokens"
@@ -35,6 +36,8 @@ def speculation(
             state.ignore(name, f"{method} looks nothing up in the prompt")
     if method in NEED_MODEL and state.text(MODEL) is None:
         state.reject(f"{METHOD} {method} needs {MODEL}")
+    if method in DRAFTED:
+        state.fill("spec-draft-sample-method", "greedy")
     _tokens(state, method, model)
     _draft_parallel(state)
     if method == "draft_model" and model is not None and draft_model is not None:
@@ -45,27 +48,33 @@ def speculation(
 
 
 def _method(state: Resolution, draft_model: Mapping[str, Any] | None) -> str:
-    """The method as vLLM infers it: given, or by the draft's name and type."""
+    """The method as vLLM reads it: a telling name of the draft wins over `draft_model` and `mtp`."""
     given = state.text(METHOD)
-    if given is not None:
-        if given.endswith("_mtp"):
-            state.force(METHOD, "mtp", "one name for every kind of MTP layer")
-            return "mtp"
-        return given
+    if given is not None and given.endswith("_mtp"):
+        state.force(METHOD, "mtp", "one name for every kind of MTP layer")
+        given = "mtp"
     draft = (state.text(MODEL) or "").lower()
-    if not draft:
+    if given not in {None, "draft_model", "mtp"} or (given is not None and not draft):
+        return given or ""
+    found = _told_by_name(draft) or given
+    if found is None and draft:
+        kind = str(draft_model.get("model_type", "")) if draft_model is not None else ""
+        found = "mtp" if kind.endswith("_mtp") else "draft_model"
+    if found is None:
         return ""
-    found = "draft_model"
-    if draft in {"ngram", "[ngram]"}:
-        found = "ngram"
-    elif "eagle-" in draft or "eagle3" in draft:
-        found = "eagle" if "eagle-" in draft else "eagle3"
-    elif "dflash" in draft or "dspark" in draft:
-        found = "dflash" if "dflash" in draft else "dspark"
-    elif draft_model is not None and str(draft_model.get("model_type", "")).endswith("_mtp"):
-        found = "mtp"
+    if given is not None:
+        state.force(METHOD, found, "the draft's name tells its kind")
     state.fill(METHOD, found)
     return found
+
+
+def _told_by_name(draft: str) -> str | None:
+    if draft in {"ngram", "[ngram]"}:
+        return "ngram"
+    for part, method in (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark")):
+        if part in draft:
+            return method
+    return None
 
 
 def _lookup(state: Resolution) -> None:
@@ -89,7 +98,7 @@ def _tokens(state: Resolution, method: str, model: Mapping[str, Any] | None) -> 
     if tokens is None:
         if method == "suffix":
             state.fill(TOKENS, 24)
-        elif method not in {"mtp", "dspark"}:
+        elif method not in {"mtp", "dspark"} or state.text(MODEL) is None:
             state.reject(f"{METHOD} {method} needs {TOKENS}")
         return
     if tokens <= 0:

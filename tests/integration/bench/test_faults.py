@@ -67,6 +67,19 @@ def test_a_server_that_is_not_there(unused_port: int) -> None:
         )
 
 
+def test_thousands_of_refused_requests_are_counted(unused_port: int) -> None:
+    workload = from_spec({"warmup_requests": 0, "requests_per_level": 3000, "concurrency": 4})
+    with pytest.raises(BenchmarkFailed, match=r"3000 of 3000 requests failed .*: 3000 connect"):
+        measure(
+            f"http://127.0.0.1:{unused_port}",
+            engine=FakeEngine(metrics=None),
+            model="",
+            workload=workload,
+            path="direct",
+            deadline=Deadline.after(60),
+        )
+
+
 def test_a_server_that_dies_in_the_middle(server: Server) -> None:
     threading.Timer(0.4, server.process.kill).start()
     with pytest.raises(BenchmarkFailed, match=r"dropped|connect"):

@@ -160,3 +160,16 @@ def test_each_level_has_its_own_numbers(server: Server) -> None:
     assert result.metrics["output_tok_s"] == result.metrics["output_tok_s@1"]
     assert {s.concurrency for s in result.samples} == {1, 4}
     assert result.workload_fingerprint and result.path == "direct"
+
+
+def test_the_machine_is_sampled_during_each_level(server: Server) -> None:
+    result = measure(
+        server.url,
+        engine=FakeEngine(),
+        model="itl=0.01,n=5",
+        workload=from_spec({"max_tokens": 5, "warmup_requests": 0}),
+        path="direct",
+        deadline=Deadline.after(30),
+        probe=lambda: {"gpu0_power_w": 250.0},
+    )
+    assert result.metrics["gpu0_power_w_mean"] == result.metrics["gpu0_power_w_max@1"] == 250

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 import threading
 import time
 import urllib.request
@@ -297,6 +299,37 @@ def test_aliases_jump_hosts_and_known_hosts_of_a_client_configuration(
     link = connect.open_link(HostEntry(name="inner", ssh=jumped))
     assert link.sh("echo through", deadline=Deadline.after(40)).text == "through\n"
     link.close()
+
+
+@pytest.mark.needs("sshd")
+def test_keys_of_an_agent_and_keys_with_a_passphrase(sshd: Sshd, tmp_path: Path) -> None:
+    from optimizer.spec import HostEntry, SshEntry
+    from tests.integration.remote.sshservers import public_key
+
+    locked = tmp_path / "locked"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "a phrase", "-f", str(locked)], check=True)
+    error = failure(sshd.entry(identity_file=str(locked)))
+    assert isinstance(error, AuthenticationFailed) and "ssh-agent" in str(error)
+    socket_path = tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket_path)], stdout=subprocess.DEVNULL)
+    try:
+        end = Deadline.after(20)
+        while not socket_path.exists():
+            assert not end.passed
+        env = {**os.environ, "SSH_AUTH_SOCK": str(socket_path)}
+        subprocess.run(["ssh-add", "-q", str(sshd.client_key)], check=True, env=env, stderr=subprocess.DEVNULL)
+        config = tmp_path / "config"
+        config.write_text(
+            f"Host h\n HostName 127.0.0.1\n Port {sshd.port}\n User {sshd.user}\n"
+            f" IdentityAgent {socket_path}\n IdentityFile {tmp_path / 'none'}\n"
+        )
+        ssh = SshEntry(alias="h", config_file=str(config), host_key=public_key(sshd.host_key))
+        link = connect.open_link(HostEntry(name="h", ssh=ssh))
+        assert link.sh("exit 0", deadline=Deadline.after(40)).exit_code == 0
+        link.close()
+    finally:
+        agent.kill()
+        agent.wait()
 
 
 @pytest.mark.needs("sshd")

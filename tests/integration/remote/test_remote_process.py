@@ -134,7 +134,7 @@ def test_gpu_memory_that_never_comes_back_needs_attention(local_box: Box, gpus: 
     server = local_box.launch("--replica-release-s", "-1")
     local_box.wait(server)
     with pytest.raises(NeedsAttention, match=r"GPU \d still holds 20000 MiB.*no visible process") as caught:
-        local_box.stop(server, seconds=5)
+        local_box.stop(server, seconds=8)
     assert "nvidia-smi" in caught.value.remedy
 
 
@@ -326,6 +326,33 @@ def test_signals_reach_the_server_although_it_was_started_in_the_background(loca
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
         assert not mask & (1 << (number - 1)), number
     local_box.stop(server)
+
+
+def test_shared_memory_of_a_killed_run_is_removed_and_nobody_elses(local_box: Box) -> None:
+    theirs = Path(f"/dev/shm/psm_theirs{os.getpid()}")
+    code = (
+        "import mmap, os, sys, time\n"
+        "fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR); os.ftruncate(fd, 4096)\n"
+        "m = mmap.mmap(fd, 4096); os.close(fd)\n"
+        "print('child made it', flush=True); time.sleep(600)"
+    )
+    ours = Path(f"/dev/shm/psm_ours{os.getpid()}")
+    plan = process.LaunchPlan((sys.executable, "-c", code, str(ours)), {}, None, local_box.port, "", "", {})
+    server = process.launch(
+        local_box.link, plan, run_id=process.new_run_id(), run_dir=local_box.run_dir, fence=1,
+        deadline=Deadline.after(40),
+    )  # fmt: skip
+    local_box.wait(server, log=b"made it")
+    other = subprocess.Popen([sys.executable, "-c", code, str(theirs)], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout and other.stdout.readline() == b"child made it\n"
+        assert ours.exists()
+        local_box.stop(server)
+        assert not ours.exists() and theirs.exists()
+    finally:
+        other.kill()
+        other.communicate()
+        theirs.unlink()
 
 
 def test_a_full_disk_is_told_before_anything_is_stopped(local_box: Box, tmp_path: Path) -> None:

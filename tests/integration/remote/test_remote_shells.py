@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from optimizer.clock import Deadline
+from optimizer.errors import PortTaken
 from optimizer.remote import connect, doctor, gpu, guard, home, process, scripts
 from optimizer.remote.base import HomeServer
 from tests.integration.remote.conftest import Box
-from tests.integration.remote.sshservers import EmbeddedServer, start_sshd
+from tests.integration.remote.sshservers import EmbeddedServer, start_sshd, wait_for_port
 
 LOGIN_SHELLS = ("bash", "dash", "fish", "tcsh", "zsh")
 ODD = ["it's", 'a "b"', "$(id) `id` $HOME", "a\\b\\\\", "!!", "line\nline", "ü日", "*", ""]
@@ -140,6 +142,46 @@ def test_servers_and_guard_work_with_another_sh_and_other_tools(
         box.link.close()
 
 
+@pytest.mark.needs("root", "busybox")
+def test_an_unprivileged_login_owns_its_servers_and_is_told_of_others(tmp_path: Path) -> None:
+    """The login is `nobody`: other users' processes can be neither read nor signalled."""
+    setpriv, busybox = shutil.which("setpriv"), shutil.which("busybox")
+    if not setpriv:
+        pytest.skip("setpriv is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="ratchet-nobody-"))
+    folder.chmod(0o777)
+    server = EmbeddedServer(
+        tmp_path / "ssh", shell=[setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "/bin/sh", "-c"]
+    )
+    server.env["HOME"] = str(folder)
+    box = Box(connect.open_link(server.entry()), "~/our dir")
+    argv = (str(busybox), "httpd", "-f", "-p", f"127.0.0.1:{box.port}")
+    foreign = subprocess.Popen(argv)
+    try:
+        wait_for_port(box.port)
+        with pytest.raises(PortTaken, match="another user"):
+            process.preflight(box.link, box.plan(), run_dir=box.run_dir)
+        with pytest.raises(PortTaken, match="another user"):
+            home.find(box.link, box.port, Deadline.after(60), run_dir=box.run_dir)
+        foreign.kill()
+        foreign.wait()
+        plan = process.LaunchPlan(argv, {}, "/", box.port, "", "", {})
+        started = process.launch(
+            box.link, plan, run_id=process.new_run_id(), run_dir=box.run_dir, fence=1, deadline=Deadline.after(60)
+        )
+        wait_for_port(box.port)
+        assert started.run_dir.startswith(str(folder / "our dir"))
+        assert process.status(box.link, started).listening_pids == (started.pid,)
+        assert Path(f"/proc/{started.pid}").stat().st_uid == 65534
+        box.stop(started)
+    finally:
+        foreign.kill()
+        foreign.wait()
+        box.link.close()
+        server.stop()
+        shutil.rmtree(folder)
+
+
 def test_the_doctor_tells_every_part_with_a_remedy(box: Box, gpus: Path) -> None:
     from optimizer.spec import HostEntry
 
@@ -162,7 +204,6 @@ def test_the_doctor_names_a_foreign_server_and_what_it_would_put_back(local_box:
     import sys
 
     from optimizer.spec import HostEntry
-    from tests.integration.remote.sshservers import wait_for_port
 
     foreign = subprocess.Popen(
         [sys.executable, "-m", "http.server", str(local_box.port), "--bind", "127.0.0.1"],

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from api.cli.bench import _base, _section, bench
 from api.cli.bench_view import histogram
+from api.cli.verdict import verdict
 from optimizer.errors import BadInput
 from tests.unit.bench.test_judging import restarts
 
@@ -34,9 +35,20 @@ def test_verdict_prints_one_json_document() -> None:
     assert document["ci_low"] <= document["ratio"] <= document["ci_high"]
 
 
+def judged(stdin: str) -> Any:
+    """Run the command in this process: loading the numerical libraries once is enough."""
+    return CliRunner().invoke(verdict, ["--json"], input=stdin)
+
+
 def test_verdict_says_what_comes_next() -> None:
-    document = json.loads(ratchet("verdict", "--json", stdin=json.dumps(pairs(1.12, 1))).stdout)
+    document = json.loads(judged(json.dumps(pairs(1.12, 1))).stdout)
     assert document["outcome"] == "undecided" and document["next"] == "candidate" and document["ci_high"] is None
+    assert json.loads(judged('{"restarts": []}').stdout)["next"] == "baseline"
+
+
+def test_verdict_speaks_to_people_too() -> None:
+    result = CliRunner().invoke(verdict, input=json.dumps(pairs(1.12, 5)))
+    assert result.stdout.startswith("win: +1") and "10 restarts" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -46,14 +58,20 @@ def test_verdict_says_what_comes_next() -> None:
         ("[]", "one JSON object"),
         ("{}", "restarts: must be a list"),
         ('{"restarts": [], "alpha": "x", "foo": 1}', "alpha: must be a number"),
-        ('{"restarts": [1]}', "restarts[0].arm"),
+        ('{"restarts": [1]}', "restarts[0].arm: is not known"),
         ('{"restarts": [], "prompts": "abc"}', "prompts: must be a list"),
+        ('{"restarts": [], "max_restarts": -1}', "max_restarts: must be a whole number"),
     ],
 )
 def test_verdict_refuses_bad_input(stdin: str, text: str) -> None:
-    done = ratchet("verdict", "--json", stdin=stdin)
-    assert done.returncode == 2 and done.stdout == "" and text in done.stderr
-    assert "Traceback" not in done.stderr
+    error = judged(stdin).exception
+    assert isinstance(error, BadInput)
+    assert text in "\n".join([error.message, *(f"{p.path}: {p.message}" for p in error.problems)])
+
+
+def test_bad_input_ends_with_status_two_and_no_traceback() -> None:
+    done = ratchet("verdict", "--json", stdin="[]")
+    assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
 
 
 def test_bench_takes_any_form_of_the_url() -> None:

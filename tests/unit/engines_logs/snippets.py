@@ -732,4 +732,407 @@ SNIPPETS: tuple[tuple[str, str, str, int | None], ...] = (
         ),
         None,
     ),
+    (
+        "sglang",
+        "health_never_ready",
+        (
+            "[2025-03-13 10:00:00 TP0] Load weight end. type=X\n"
+            "[2025-03-13 10:00:05] Loading JIT ops: batch_prefill_with_kv_cache\n"
+            "[2025-03-13 10:00:00 TP0] Load weight end. type=X\n"
+            "[2025-03-13 10:00:05] Loading JIT ops: batch_prefill_with_kv_cache\n"
+            "[2025-03-13 10:00:00 TP0] Load weight end. type=X\n"
+            "[2025-03-13 10:00:05] Loading JIT ops: batch_prefill_with_kv_cache\n"
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "health_never_ready",
+        (
+            "(APIServer pid=1) DEBUG 10-06 18:54:19 [utils.py:776] Waiting for 1 local, 0 remote c"
+            "ore engine proc(s) to start.\n"
+            "(APIServer pid=1) DEBUG 10-06 18:54:19 [utils.py:776] Waiting for 1 local, 0 remote c"
+            "ore engine proc(s) to start.\n"
+            "(APIServer pid=1) DEBUG 10-06 18:54:19 [utils.py:776] Waiting for 1 local, 0 remote c"
+            "ore engine proc(s) to start.\n"
+            "(APIServer pid=1) DEBUG 10-06 18:54:19 [utils.py:776] Waiting for 1 local, 0 remote c"
+            "ore engine proc(s) to start.\n"
+            "(APIServer pid=1) DEBUG 10-06 18:54:19 [utils.py:776] Waiting for 1 local, 0 remote c"
+            "ore engine proc(s) to start.\n"
+            "(APIServer pid=1) DEBUG 10-06 18:54:19 [utils.py:776] Waiting for 1 local, 0 remote c"
+            "ore engine proc(s) to start.\n"
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "gpu_busy_leftover",
+        "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        None,
+    ),
+    (
+        "vllm",
+        "custom_allreduce_failed|nccl_error|unsupported_combination",
+        (
+            "RuntimeError: expandable_segments: cuMemImportFromShareableHandle failed: CUDA driver"
+            " error: invalid device context"
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "unsupported_model",
+        (
+            '  File "/x/transformers/models/auto/configuration_auto.py", line 1000, in __getitem__'
+            "\n"
+            "    raise KeyError(key)\n"
+            "KeyError: 'gpt_oss'"
+        ),
+        1,
+    ),
+    (
+        "vllm",
+        "unsupported_model",
+        "AttributeError: 'Qwen9Config' object has no attribute 'rope_theta'",
+        1,
+    ),
+    (
+        "vllm",
+        "unsupported_combination",
+        "AttributeError: 'SpeculativeConfig' object has no attribute 'get'",
+        1,
+    ),
+    (
+        "llamacpp",
+        "model_not_found|unsupported_model",
+        (
+            "llama_model_load: error loading model: tensor 'blk.3.attn_q.weight' data is not withi"
+            "n the file bounds, model is corrupted or incomplete"
+        ),
+        1,
+    ),
+    (
+        "llamacpp",
+        "oom_runtime|oom_kv_cache",
+        (
+            "slot update_slots: id  0 | task 1 |\n"
+            "srv  update_slots: failed to decode the batch: KV cache is full - try increasing it v"
+            "ia the context size, i_batch = 0, n_batch = 1, ret = 1\n"
+            "ggml_abort\n"
+            "Aborted (core dumped)"
+        ),
+        134,
+    ),
+    (
+        "llamacpp",
+        "oom_runtime",
+        (
+            "main: server is listening on http://127.0.0.1:8080\n"
+            "slot launch_slot_: id 0 | task 0 | processing task\n"
+            "CUDA error: out of memory\n"
+            "  current device: 0, in function alloc at ggml-cuda.cu:515"
+        ),
+        134,
+    ),
+    (
+        "llamacpp",
+        "oom_weights|oom_kv_cache",
+        (
+            "ggml_vulkan: Device memory allocation of size 4294967296 failed.\n"
+            "ggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory\n"
+            "llama_model_load: error loading model: vk::Device::allocateMemory: ErrorOutOfDeviceMe"
+            "mory"
+        ),
+        1,
+    ),
+    (
+        "llamacpp",
+        "invalid_flag",
+        ("error while handling argument \"-fa\": unknown value for --flash-attn: 'yes'\n\nusage:"),
+        1,
+    ),
+    (
+        "llamacpp",
+        "invalid_flag",
+        "error: unknown argument: --draft",
+        1,
+    ),
+    (
+        "llamacpp",
+        "unsupported_combination",
+        (
+            "llama_init_from_model: flash_attn is not compatible with attn_soft_cap - forcing off\n"
+            "llama_init_from_model: V cache quantization requires flash_attn\n"
+            "srv load_model: failed to load model"
+        ),
+        1,
+    ),
+    (
+        "llamacpp",
+        "spec_inactive|draft_mismatch",
+        (
+            "srv    load_model: the draft model '/m/d.gguf' is not compatible with the target mode"
+            "l '/m/t.gguf'. tokens will be translated between the draft and target models.\n"
+            "srv load_model: failed to initialize speculative decoding context: unsupported\n"
+            "main: model loaded"
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "low_acceptance",
+        (
+            "[2026-01-01 00:00:00 TP0] Decode batch, #running-req: 4, #token: 100, token usage: 0."
+            "01, accept len: 1.00, accept rate: 0.00, cuda graph: True, gen throughput (token/s): "
+            "20.00, #queue-req: 0\n"
+            "[2026-01-01 00:00:00 TP0] Decode batch, #running-req: 4, #token: 100, token usage: 0."
+            "01, accept len: 1.00, accept rate: 0.00, cuda graph: True, gen throughput (token/s): "
+            "20.00, #queue-req: 0\n"
+            "[2026-01-01 00:00:00 TP0] Decode batch, #running-req: 4, #token: 100, token usage: 0."
+            "01, accept len: 1.00, accept rate: 0.00, cuda graph: True, gen throughput (token/s): "
+            "20.00, #queue-req: 0\n"
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "low_acceptance",
+        (
+            "INFO 01-02 [metrics.py:96] SpecDecoding metrics: Mean acceptance length: 1.02, Accept"
+            "ed throughput: 0.50 tokens/s, Drafted throughput: 90.00 tokens/s, Accepted: 5 tokens,"
+            " Drafted: 900 tokens, Per-position acceptance rate: 0.010, 0.004, 0.002, Avg Draft ac"
+            "ceptance rate: 0.6%"
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "nccl_error",
+        (
+            "[rank4]:[E 2025-02-01 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0 Rank 4] Exception"
+            " (either an error or timeout) detected by watchdog at work: 3, last enqueued NCCL wor"
+            "k: 3, last completed NCCL work: 2.\n"
+            "[rank4]:[E ProcessGroupNCCL.cpp:1834] [PG ID 0 PG GUID 0 Rank 4] Timeout at NCCL work"
+            ": 3"
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "nccl_error",
+        (
+            "misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 192.0.2.3<43210> failed :"
+            " No route to host\n"
+            "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:317, unhandled syste"
+            "m error"
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "nccl_error",
+        (
+            "[E socket.cpp:957] [c10d] The client socket has timed out after 600s while trying to "
+            "connect to (10.0.0.1, 29500)."
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "illegal_memory_access|scheduler_crash",
+        ("Error Code 700: TMA Desc Addr: 0x7ff\nFailed to initialize the tensor map: 700"),
+        None,
+    ),
+    (
+        "sglang",
+        "watchdog_timeout",
+        (
+            "[2025-08-01 00:00:00 TP2] self.tree_cache.evictable_size()=12\n"
+            "[2025-08-01 00:05:00 TP2] Pyspy dump for PID 4242:\n"
+            'Thread 4242 (idle): "MainThread"\n'
+            "    synchronize (torch/cuda/streams.py:224)\n"
+            "    resolve_last_batch_result (sglang/srt/managers/tp_worker_overlap_thread.py:209)\n"
+            "[2025-08-01 00:05:01 TP2] Watchdog timeout (self.watchdog_timeout=300)"
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "environment_broken",
+        "python3: No module named sglang.launch_server",
+        1,
+    ),
+    (
+        "sglang",
+        "environment_broken",
+        (
+            "/usr/bin/python3: Error while finding module specification for 'sglang.launch_server'"
+            " (ModuleNotFoundError: No module named 'sglang')"
+        ),
+        1,
+    ),
+    (
+        "vllm",
+        "environment_broken|driver_cuda_mismatch",
+        (
+            "ImportError: /usr/lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.32' not f"
+            "ound (required by /x/vllm/_C.abi3.so)"
+        ),
+        1,
+    ),
+    (
+        "vllm",
+        "environment_broken",
+        "AttributeError: module 'numpy' has no attribute 'bool8'",
+        1,
+    ),
+    (
+        "vllm",
+        "environment_broken|unsupported_combination",
+        ("ImportError: cannot import name 'SiluAndMul' from partially initialized module 'vllm.model_executor'"),
+        1,
+    ),
+    (
+        "sglang",
+        "driver_cuda_mismatch",
+        ("RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain."),
+        None,
+    ),
+    (
+        "vllm",
+        "driver_cuda_mismatch",
+        (
+            "docker: Error response from daemon: nvidia-container-cli: requirement error: unsatisf"
+            "ied condition: cuda>=12.9, please update your driver to a newer version"
+        ),
+        125,
+    ),
+    (
+        "vllm",
+        "environment_broken",
+        ('docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].'),
+        125,
+    ),
+    (
+        "sglang",
+        "oom_cuda_graph_capture",
+        (
+            "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 34.00 MiB"
+            ". GPU 0 has a total capacity of 23.64 GiB of which 14.25 MiB is free."
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "cuda_graph_capture_failed|kernel_not_compiled|unsupported_combination|kernel_arch_unsupported",
+        ("Exception: Capture cuda graph failed: Triton Error [CUDA]: device kernel image is invalid"),
+        None,
+    ),
+    (
+        "sglang",
+        "oom_runtime",
+        (
+            "[2025-01-01 00:00:00 TP0] Decode batch. #running-req: 3\n"
+            "[2025-01-01 00:00:01 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 1"
+            "\n"
+            "[2025-01-01 00:00:02 TP0] Scheduler hit an exception: Traceback (most recent call las"
+            "t):\n"
+            '  File "/x/sglang/srt/speculative/eagle_worker.py", line 300, in verify\n'
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "oom_runtime|oom_weights|oom_kv_cache",
+        (
+            '  File "/x/vllm/v1/worker/gpu_worker.py", line 218, in determine_available_memory\n'
+            "    self.model_runner.profile_run()\n"
+            '  File "/x/vllm/v1/worker/gpu_model_runner.py", line 2200, in profile_run\n'
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB."
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "disk_or_shm_full",
+        "OSError: [Errno 28] No space left on device: '/tmp/torchinductor_root'",
+        None,
+    ),
+    (
+        "vllm",
+        "killed_host_oom|scheduler_crash|peer_rank_died",
+        (
+            "(EngineCore_DP0 pid=1) ERROR 01-01 10:00:00 [multiproc_executor.py:149] Worker proc V"
+            "llmWorker-1 died unexpectedly (exit code: -9), shutting down executor."
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "scheduler_crash|peer_rank_died",
+        (
+            "(EngineCore_DP0 pid=1) ERROR 01-01 10:00:00 [multiproc_executor.py:149] Worker proc V"
+            "llmWorker-1 died unexpectedly, shutting down executor."
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "port_in_use",
+        (
+            "RuntimeError: torch.distributed.DistNetworkError: The server socket has failed to lis"
+            "ten on any local network address. The server socket has failed to bind to [::]:29500 "
+            "(errno: 98 - Address already in use)."
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "port_in_use",
+        "zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:5557')",
+        None,
+    ),
+    (
+        "vllm",
+        "unsupported_combination",
+        (
+            "ValueError: Selected backend AttentionBackendEnum.FLASHMLA is not valid for this conf"
+            "iguration. Reason: ['head_size not supported']"
+        ),
+        1,
+    ),
+    (
+        "sglang",
+        "unsupported_combination",
+        "AssertionError: Speculative decoding is not compatible with the torch compile",
+        1,
+    ),
+    (
+        "sglang",
+        "unsupported_combination",
+        (
+            "ValueError: speculative_eagle_topk > 1 with page_size > 1 is unstable and produces in"
+            "correct results for paged attention backends."
+        ),
+        1,
+    ),
+    (
+        "sglang",
+        "unsupported_model|model_not_found",
+        (
+            "ValueError: Unrecognized model in /m/x. Should have a `model_type` key in its config."
+            "json, or contain one of the following strings in its name: albert"
+        ),
+        1,
+    ),
+    (
+        "sglang",
+        "environment_broken|kernel_not_compiled",
+        (
+            "ImportError: DeepEP is not installed. Please install DeepEP package from https://gith"
+            "ub.com/deepseek-ai/deepep."
+        ),
+        1,
+    ),
 )

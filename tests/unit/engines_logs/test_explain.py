@@ -181,7 +181,14 @@ def test_any_text_is_survived(data: str, which: Case, at: int) -> None:
 def test_large_and_hostile_logs_are_read_in_seconds(engine: str) -> None:
     module = importlib.import_module(f"optimizer.engines.{engine}.failures")
     hostile = (
-        ("error " * 3000 + "\n") * 20 + "a" * 500_000 + "\n" + ("[" * 5000 + "\n") * 50 + (" " * 5000 + "x\n") * 50
+        ("error " * 3000 + "\n") * 20
+        + "a" * 500_000
+        + "\n"
+        + ("[" * 5000 + "\n") * 50
+        + "--x"
+        + "=a" * 9000
+        + "  y\n"
+        + (" " * 5000 + "x\n") * 50
     )
     varied = "".join(
         f"[2026-03-02 08:00:{i % 60:02d} TP{i % 8}] Error {i}: thing {i:x} failed at {i * 7}\n" for i in range(60_000)
@@ -196,3 +203,28 @@ def test_unknown_engine_is_explained_without_flags() -> None:
     found = anyengine.explain(case("graph").text, FailureContext())
     assert (found.engine, found.label) == ("unknown", "oom_cuda_graph_capture")
     assert "--" not in found.remedy.replace("---", "")
+
+
+def test_a_missing_draft_does_not_stop_the_study() -> None:
+    module = importlib.import_module("optimizer.engines.sglang.failures")
+    text = "OSError: /models/nope is not a local folder and is not a valid model identifier\n"
+    frames = '  File "/x/sglang/srt/speculative/eagle_worker.py", line 40, in __init__\n'
+    assert module.explain(text, FailureContext()).stop_study
+    assert not module.explain(frames + text, FailureContext()).stop_study
+    llama = importlib.import_module("optimizer.engines.llamacpp.failures")
+    target = (
+        "gguf_init_from_file: failed to open GGUF file '/m.gguf'\nsrv load_model: failed to load model, '/m.gguf'\n"
+    )
+    assert llama.explain(target, FailureContext()).stop_study
+    assert not llama.explain(target.replace("load model,", "load draft model,"), FailureContext()).stop_study
+
+
+def test_messages_keep_their_capitals() -> None:
+    found = explain(case("vllm bad choice"))
+    assert "'fp7' (choose from" in found.summary
+
+
+def test_an_exception_about_a_decode_batch_is_no_sign_of_life() -> None:
+    module = importlib.import_module("optimizer.engines.sglang.failures")
+    text = case("silent exit").text + "RuntimeError: frontier count does not match decode batch size.\n"
+    assert module.explain(text, FailureContext()).label == "scheduler_crash"

@@ -304,6 +304,8 @@ def test_summaries_leave_idle_lines_out() -> None:
     idle = STATS.replace("340.5", "0.0").replace("Running: 4", "Running: 0")
     assert vllm.summary(vllm.read_log(f"{idle}\n{STATS}"))["gen_tps"]["mean"] == 340.5
     assert llamacpp.summary(llamacpp.read_log(SLOT))["accept_rate"] == round(71 / 76, 6)
+    one = "eval time = 0.00 ms / 1 tokens (0.00 ms per token, 1000000.00 tokens per second)\n"
+    assert llamacpp.summary(llamacpp.read_log(one + SLOT))["gen_tps"]["max"] == 64.98
 
 
 @settings(max_examples=200, deadline=None)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.search.grammar import MAX_LENGTH, GrammarError, compile_expression
+from optimizer.search.grammar import MAX_LENGTH, compile_expression
+from optimizer.search.grammar_tokens import GrammarError
 
 TREE = "draft-tokens <= 1 + k + (s-1)*k*k where k=eagle-topk, s=num-steps"
 
@@ -46,6 +47,7 @@ def test_an_absent_flag_neither_fires_a_condition_nor_breaks_a_rule() -> None:
     assert not compile_expression(TREE).violated({"draft-tokens": 64})
     assert compile_expression("not batch >= 4").evaluate({}) is None
     assert compile_expression("1 / batch > 0").evaluate({"batch": 0}) is None
+    assert compile_expression(f"1{'0' * 400} / 3 > 0").evaluate({}) is None
 
 
 def test_known_names_decide_what_a_word_means() -> None:

@@ -181,3 +181,11 @@ def test_the_logarithm_of_the_gain_is_smooth_far_below_the_best() -> None:
     gain = policy.log_expected_gain(mean, np.full(400, 0.05), 0.0)
     assert np.all(np.isfinite(gain))
     assert np.all(np.diff(gain) > 0)
+
+
+def test_the_objective_of_a_specification_becomes_options() -> None:
+    from optimizer.spec import Limit
+
+    options = policy.Options.for_objective({"ttft_p99_ms": Limit(max=800.0)}, {1: 0.7, 8: 0.3})
+    assert options.limits == {"ttft_p99_ms": (None, 800.0)}
+    assert options.levels == {1: 0.7, 8: 0.3}

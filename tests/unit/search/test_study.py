@@ -123,6 +123,17 @@ def test_queued_configurations_come_first_and_bad_ones_leave_nothing_behind() ->
     assert search.ask().params != landscape.BEST
 
 
+def test_what_plain_optuna_enqueued_is_asked_and_remembered(tmp_path: Path) -> None:
+    plain = optuna.create_study(storage=url(tmp_path), study_name="night", direction="maximize")
+    plain.enqueue_trial({**landscape.BEST})
+    search = study(url(tmp_path))
+    s = search.ask()
+    assert s.params == landscape.BEST
+    search.tell(s.number, Result(88.0))
+    assert search.history()[0].key == canonical_key(landscape.BEST)
+    search.close()
+
+
 def test_telling_twice_is_harmless_and_an_unknown_number_is_an_error() -> None:
     search = study()
     s = search.ask()

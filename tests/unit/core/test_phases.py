@@ -1,0 +1,196 @@
+"""The phases of a study on a synthetic host: what is started, what is proven, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from optimizer import confirm, evidence, phases, studies
+from optimizer.errors import Stopped
+from optimizer.phases import StudyFailed
+from optimizer.run import StudyRun
+from optimizer.run_trial import Proposal
+from optimizer.spec import parse_study
+from optimizer.studies import StudyState
+from storage.engine import Database, open_database
+from storage.migrate import upgrade
+from tests.unit.core.synthetic import World, open_synthetic
+from tests.unit.core.test_studies import DEMO, NOW
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    database = open_database(f"sqlite:///{tmp_path / 'r.db'}")
+    upgrade(database)
+    yield database
+    database.close()
+
+
+def study_run(db: Database, **budget: Any) -> StudyRun:
+    data = yaml.safe_load(DEMO.read_text())
+    data["space"] = {
+        "parameters": {
+            "threads": {"choice": [1, 2, 3, 4]},
+            "flash-attn": {"choice": ["on", "off"]},
+            "batch-size": {"choice": [256, 512, 1024, 2048]},
+        }
+    }
+    data["launch"]["flags"] |= {"threads": 2, "flash-attn": "on", "batch-size": 512}
+    data["budget"] = {"trials": 14, "confirm_restarts": 16, "candidates": 2, "soak_s": 0, **budget}
+    spec = parse_study(data)
+    record = studies.create(db, spec, now=NOW)
+    for state in (StudyState.QUEUED, StudyState.RUNNING):
+        studies.move(db, record.id, set(StudyState), state, "", NOW)
+    return open_synthetic(db, spec, record.id)
+
+
+def play(run: StudyRun, world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(phases, "run_trial", world.trial)
+    monkeypatch.setattr(phases.home_server, "take_over", lambda run: None)
+    phases.run_study(run)
+    with run.db.read() as conn:
+        from storage import studies as rows
+
+        return rows.get(conn, run.study.id).verdict or {}
+
+
+def faster_with_threads(config: Any) -> float:
+    return 90.0 * {1: 0.6, 2: 1.0, 3: 1.05, 4: 1.3}[int(config["threads"])]
+
+
+def test_a_truly_faster_configuration_is_proven(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, world = study_run(db), World(faster_with_threads)
+    verdict = play(run, world, monkeypatch)
+    assert verdict["outcome"] == "win"
+    assert verdict["params"]["threads"] == 4
+    assert 1.2 < verdict["ratio"] < 1.4
+    kinds = [p.kind for p in world.started]
+    assert kinds[:2] == ["baseline", "baseline"] and kinds.count("explore") <= 14
+    arms = [p.arm for p in world.started if p.kind == "confirm"]
+    assert abs(arms.count("baseline") - arms.count(verdict["candidate_key"])) <= 1
+    assert any(c["name"] == "threads" for c in verdict["changes"]["contributions"])
+
+
+def test_where_the_default_is_best_the_answer_is_no_win(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(
+        lambda config: 90.0 if config == {**config, "threads": 2, "flash-attn": "on", "batch-size": 512} else 70
+    )
+    verdict = play(study_run(db), world, monkeypatch)
+    assert verdict["outcome"] == "no_significant_win"
+    assert verdict["reason"] == "nothing that was explored is faster than home"
+
+
+def test_no_effective_configuration_is_started_twice_while_exploring(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, world = study_run(db, trials=40), World(faster_with_threads)
+    play(run, world, monkeypatch)
+    keys = [p.arm for p in world.started if p.kind == "explore"]
+    assert len(keys) == len(set(keys))
+    baseline = evidence.complete(run, kind="baseline")[0].canonical_key
+    explored = [t.canonical_key for t in evidence.explored(run)]
+    assert baseline not in explored
+
+
+def test_wrong_output_cannot_win(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(faster_with_threads, wrong_output=lambda config: config["threads"] == 4)
+    verdict = play(study_run(db), world, monkeypatch)
+    assert verdict.get("params", {}).get("threads") != 4 or verdict["outcome"] != "win"
+
+
+def test_a_missed_limit_cannot_win(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = study_run(db)
+    limit = type(run.spec.objective).model_validate({"subject_to": {"ttft_p99_ms": {"max": 5}}})
+    run.spec = run.spec.model_copy(update={"objective": limit})
+    verdict = play(run, World(faster_with_threads), monkeypatch)
+    assert verdict["outcome"] == "no_significant_win"
+
+
+def test_faults_of_the_infrastructure_are_asked_again_and_teach_nothing(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broke: list[str] = []
+
+    def once(proposal: Proposal, config: Any) -> dict[str, Any] | None:
+        if proposal.kind == "explore" and proposal.attempt == 1 and len(broke) < 3:
+            broke.append(proposal.arm)
+            return {"blame": "infrastructure"}
+        return None
+
+    run, world = study_run(db), World(faster_with_threads, broken=once)
+    assert play(run, world, monkeypatch)["outcome"] == "win"
+    again = [p.arm for p in world.started if p.attempt == 2]
+    assert again == broke
+    assert len(evidence.explored(run)) == len({t.canonical_key for t in evidence.explored(run)})
+
+
+def test_a_fault_that_stays_stops_the_study_with_its_reason(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(faster_with_threads, broken=lambda p, c: {"blame": "host", "summary": "the disk is full"})
+    with pytest.raises(StudyFailed, match=r"interrupted 3 times.*the disk is full"):
+        play(study_run(db), world, monkeypatch)
+    assert len(world.started) == phases.ATTEMPTS
+
+
+def test_a_baseline_that_cannot_run_fails_the_study_at_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(faster_with_threads, broken=lambda p, c: {"blame": "config", "summary": "no such model"})
+    with pytest.raises(StudyFailed, match="baseline cannot be measured: no such model"):
+        play(study_run(db), world, monkeypatch)
+
+
+def test_a_failure_that_dooms_all_trials_stops_the_study(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def doom(proposal: Proposal, config: Any) -> dict[str, Any] | None:
+        return {"blame": "host", "stop_study": True, "summary": "driver gone"} if proposal.kind == "explore" else None
+
+    world = World(faster_with_threads, broken=doom)
+    with pytest.raises(StudyFailed, match="driver gone"):
+        play(study_run(db), world, monkeypatch)
+    assert sum(p.kind == "explore" for p in world.started) == 1
+
+
+def test_a_winner_is_soaked_and_one_that_breaks_under_load_does_not_win(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(proposal: Proposal, config: Any) -> dict[str, Any] | None:
+        soaked = proposal.arm.startswith(confirm.SOAK) and config["threads"] == 4
+        return {"blame": "config", "summary": "it died under load"} if soaked else None
+
+    world = World(faster_with_threads, broken=breaks)
+    verdict = play(study_run(db, soak_s=5, candidates=1), world, monkeypatch)
+    assert [p.soak_s for p in world.started if p.arm.startswith(confirm.SOAK)] == [5]
+    assert verdict["outcome"] != "win"
+    assert any("died under load" in why for why in verdict["excluded"].values())
+
+
+def test_a_stop_between_trials_loses_nothing_and_resuming_ends_the_same(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, world = study_run(db), World(faster_with_threads)
+    real = run.lease.check
+    count = [0]
+
+    def check() -> None:
+        count[0] += 1
+        if count[0] == 12:
+            raise Stopped("pause asked")
+        real()
+
+    monkeypatch.setattr(run.lease, "check", check)
+    with pytest.raises(Stopped):
+        play(run, world, monkeypatch)
+    before = len(world.started)
+    verdict = play(run, world, monkeypatch)
+    assert verdict["outcome"] == "win"
+    assert [p.kind for p in world.started].count("baseline") == 2 + len(evidence.explored(run)) // phases.BASELINE_EVERY
+    assert len(world.started) > before
+
+
+def test_a_suggestion_without_any_parameter_is_not_the_baseline(db: Database) -> None:
+    from optimizer.plan import full_config
+
+    run = study_run(db)
+    assert full_config(run, None)["threads"] == 2
+    assert "threads" not in full_config(run, {})
