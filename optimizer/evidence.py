@@ -110,4 +110,5 @@ def memory_advice(run: StudyRun, trial: TrialRecord) -> str:
     interval = memory_fraction.memory_interval(run.spec.engine, failures, rest)
     if interval is None or not interval.empty:
         return ""
-    return f"no {flag} can work for this configuration (tried {sorted(f for f, _ in failures)}): {'; '.join(interval.advice)}"
+    tried = ", ".join(f"{f:g}" for f in sorted(f for f, _ in failures))
+    return f"no {flag} can work for this configuration (tried {tried}): {'; '.join(interval.advice)}"
