@@ -18,6 +18,7 @@ def api_options(command: F) -> F:
     url = click.option(
         "--api",
         envvar="RATCHET_API_URL",
+        metavar="URL",
         default=DEFAULT_URL,
         show_default=True,
         help="The service (or RATCHET_API_URL).",

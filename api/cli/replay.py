@@ -12,7 +12,7 @@ from optimizer.errors import BadInput
 
 
 @click.command()
-@click.argument("table", type=click.Path(path_type=Path))
+@click.argument("table", metavar="TABLE.csv", type=click.Path(path_type=Path))
 @click.option("--sampler", default="ratchet", show_default=True, help="ratchet, tpe, tpe-raw, gp, random; or several.")
 @click.option("--budget", default=40, show_default=True, type=click.IntRange(min=1), help="Starts per search.")
 @click.option("--seeds", default=30, show_default=True, type=click.IntRange(min=1), help="Searches.")

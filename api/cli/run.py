@@ -26,7 +26,7 @@ from storage.records import StudyRecord
 @click.command()
 @click.argument("spec_file", metavar="SPEC.yaml", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
-@click.option("--db", "db_url", default="", help="Database URL (default: a SQLite file in the data folder).")
+@click.option("--db", "db_url", metavar="URL", default="", help="Database URL (or RATCHET_DB_URL); default: a SQLite file of your own.")
 @click.option("--self-test", is_flag=True, help="Compare the baseline with itself: it must come out as no win.")
 def run(spec_file: Path, as_json: bool, db_url: str, self_test: bool) -> None:
     """Run the study of SPEC.yaml here until its verdict; Ctrl-C puts the old server back, the same command goes on."""
