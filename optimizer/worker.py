@@ -163,7 +163,7 @@ def _attention(run: StudyRun, error: NeedsAttention) -> Ending:
 def _failed(db: Database, study: StudyRecord, error: RatchetError) -> Ending:
     metrics.add("studies_failed_total")
     log.warning("worker.study_failed", study=study.name, error=error.message)
-    detail = [f"{p.path}: {p.message}" for p in getattr(error, "problems", ())]
+    detail = [f"{p.path}: {p.message}" + (f", {p.hint}" if p.hint else "") for p in getattr(error, "problems", ())]
     return Ending(S.FAILED, "; ".join([_why(error), *detail]))
 
 

@@ -5,11 +5,15 @@ Decides what an interrupt does (the first asks for a clean end, later ones say w
 
 from __future__ import annotations
 
+import logging
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+import structlog
 
 from api.cli.live import View, follow
 from api.cli.output import say
@@ -25,6 +29,14 @@ from storage.records import StudyRecord
 
 RETRY_S = 1.0
 ENDED = {StudyState.FINISHED, StudyState.FAILED, StudyState.NEEDS_ATTENTION, StudyState.PAUSED}
+
+
+def log_quietly() -> None:
+    """Keep the service's own log out of a terminal that shows the study itself, except what is Ratchet's fault."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 class Foreground:
@@ -100,6 +112,7 @@ def run_in_foreground(
     db: Database, study: StudyRecord, spec: StudySpec, settings: Settings, *, plain: bool | None = None
 ) -> StudyRecord:
     """Start (or resume) a study and work on it here until it ends."""
+    log_quietly()
     if study.state != StudyState.FINISHED:
         studies.start(db, study.id, now=SystemClock().now())
     planned = spec.baseline.restarts + spec.budget.trials + spec.budget.trials // 8 + spec.budget.confirm_restarts

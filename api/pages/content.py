@@ -270,7 +270,7 @@ def trial_page(use: Services, study: StudyRecord, number: int) -> Context:
             log = logs.get(conn, study.id, number)[-TRIAL_LOG_TAIL:].decode("utf-8", "replace")
         except Missing:
             log = ""
-    timings = [(k.removesuffix("_s").replace("stage:", "  "), v) for k, v in record.timings.items() if k != "ready_s"]
+    timings = [(k.removesuffix("_s").replace("stage:", "  "), v) for k, v in record.timings.items()]
     return {
         "study": study,
         "trial": record,

@@ -22,7 +22,7 @@ from api.auth import COOKIE, SESSION_TTL, KeyScope, Principal
 from api.deps import Use, authorise, client_address, identify
 from api.pages import content, starters
 from api.problems import ApiProblem, status_of
-from api.reports import launch, sentences
+from api.reports import build, launch, sentences
 from optimizer import studies as verbs
 from optimizer.errors import NotFound, RatchetError
 from storage import hosts, keys, windows
@@ -255,7 +255,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=sentences.number, duration=sentences.duration, moment=sentences.moment, wrap_command=launch.wrap
+        number=sentences.number,
+        duration=sentences.duration,
+        moment=sentences.moment,
+        wrap_command=launch.wrap,
+        start_s=build.start_s,
     )
     environment.globals["flag_text"] = sentences.flag_text
     return environment

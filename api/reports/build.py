@@ -5,6 +5,7 @@ Decides which trials count as baseline and what the best is; formats decide only
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from statistics import fmean
@@ -131,8 +132,15 @@ class StudyReportData:
 
 
 def is_phase(name: str) -> bool:
-    """Say whether a timing adds up with others: `ready_s` repeats the load, and stages lie within it."""
-    return name.endswith("_s") and name != "ready_s" and not name.startswith("stage:")
+    """Say whether a timing adds up with others; stages of the log lie within the load."""
+    return name.endswith("_s") and not name.startswith("stage:")
+
+
+def start_s(timings: Mapping[str, Any]) -> float | None:
+    """Return the seconds from the launch to a server that was proved ready; None when it never was."""
+    if timings.get("ready_s") is None:
+        return None
+    return sum(float(timings.get(name) or 0.0) for name in ("launch_s", "load_s", "ready_s"))
 
 
 def _same(trial: TrialRecord, best: TrialRecord) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from api.reports import launch, plots, sentences
+from api.reports import build, launch, plots, sentences
 from api.reports.build import StudyReportData
 
 
@@ -114,6 +114,7 @@ def _environment() -> Environment:
         duration=sentences.duration,
         moment=sentences.moment,
         wrap_command=launch.wrap,
+        start_s=build.start_s,
     )
     environment.globals["flag_text"] = sentences.flag_text
     return environment

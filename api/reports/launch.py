@@ -61,6 +61,9 @@ def wrap(command: str, width: int = 100) -> str:
         words = shlex.split(command)
     except ValueError:
         return command
+    prefix = ""
+    if len(words) > 3 and words[0] == "cd" and words[2] == "&&":
+        prefix, words = f"cd {shlex.quote(words[1])} && \\\n", words[3:]
     mark = "--" if any(w.startswith("--") for w in words) else "-"
     lines: list[str] = []
     current = ""
@@ -72,7 +75,7 @@ def wrap(command: str, width: int = 100) -> str:
         else:
             current = f"{current} {quoted}".strip() if not current.startswith("  ") else f"{current} {quoted}"
     lines.append(current)
-    return " \\\n".join(lines)
+    return prefix + " \\\n".join(lines)
 
 
 def home_line(home: Mapping[str, Any] | None) -> str:

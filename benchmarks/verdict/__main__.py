@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -43,7 +42,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--early-end", type=Path, metavar="TABLE", help="instead: what early ends save on this table")
     asked = parser.parse_args()
-    os.nice(5)
     begun = time.monotonic()
     if asked.early_end:
         early_end.report(asked.early_end, runs=200, explored=40, seed=asked.seed)

@@ -42,9 +42,8 @@ def report(table: Path, *, runs: int, explored: int, seed: int) -> None:
         changed += best_key != best_whole
     trials = runs * (min(explored, len(keys)) - 1)
     print(f"{runs} runs of {min(explored, len(keys))} configurations from {table.name}")
-    print(
-        f"measuring: {whole_s / runs:.0f} s a run, {kept_s / runs:.0f} s with early ends ({1 - kept_s / whole_s:.0%} saved)"
-    )
+    saved = 1 - kept_s / whole_s
+    print(f"measuring: {whole_s / runs:.0f} s a run, {kept_s / runs:.0f} s with early ends ({saved:.0%} saved)")
     print(f"ended early: {ended / trials:.0%} of the measurements; {lost} of them would have beaten the incumbent")
     print(f"another winner than without early ends: {changed} of {runs} runs")
 

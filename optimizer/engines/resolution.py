@@ -7,7 +7,7 @@ the forcing are each engine's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from optimizer.engines.base import ENV_PREFIX, Adjustment, Config, Effective, FlagValue, Verdict, split_env
@@ -67,6 +67,16 @@ class Resolution:
         self.values.pop(name, None)
         if name in self.given:
             self.no_effect[name] = why
+
+    def fill_defaults(self, idle: Callable[[str], bool]) -> None:
+        """Give every searchable flag the parser's default, so that absence and default are one server.
+
+        `idle` says which flags nothing reads under these circumstances.
+        """
+        for flag in self.flags.flags:
+            wanted = flag.searchable and flag.takes_value and flag.default is not None and not flag.removed
+            if wanted and flag.name not in self.values and not idle(flag.name):
+                self.values[flag.name] = read_value(flag, flag.default)  # type: ignore[arg-type]
 
     def reject(self, reason: str) -> None:
         """Refuse the request; the same reason is told once."""

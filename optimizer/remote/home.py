@@ -149,7 +149,7 @@ def start(
     if home.systemd_unit:
         return units.start(link, home, deadline=deadline)
     for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
-        if _is_run_of(home, run):
+        if _is_run_of(link, home, run, run_dir, deadline):
             return run
     return process.launch(
         link, plan_of(home), run_id=run_id or process.new_run_id(), run_dir=run_dir, fence=fence, deadline=deadline,
@@ -250,9 +250,16 @@ def _unit_serves(home: HomeServer, seen: home_look.Look) -> bool:
     return home.systemd_unit is not None and units.unit_of(seen.cgroup) == home.systemd_unit
 
 
-def _is_run_of(home: HomeServer, run: RunningServer) -> bool:
+def _is_run_of(link: HostLink, home: HomeServer, run: RunningServer, run_dir: str, deadline: Deadline) -> bool:
     """Say whether a run of ours is this home; another one was put there by an earlier study (an adopted winner)."""
-    return run.kind == "home" and run.command_line == masked_command(home.argv, home.env)
+    if run.kind != "home":
+        return False
+    if run.command_line == masked_command(home.argv, home.env):
+        return True
+    seen = home_look.look(
+        link, home.port, deadline.sooner(process.COMMAND_S), run_dir=run_dir, pid=run.pid, start=run.start_ticks
+    )
+    return home.found == "proc" and seen is not None and (seen.argv, seen.env) == (home.argv, home.env)
 
 
 def _stop_leftovers(
@@ -260,7 +267,7 @@ def _stop_leftovers(
 ) -> tuple[str, ...]:
     stopped = []
     for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
-        if not _is_run_of(home, run):
+        if not _is_run_of(link, home, run, run_dir, deadline):
             process.stop(link, run, run_dir=run_dir, fence=fence, deadline=deadline, after_guard=True)
             stopped.append(run.run_id)
     return tuple(stopped)

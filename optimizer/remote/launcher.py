@@ -15,8 +15,11 @@ from optimizer.remote.wire import quote
 from optimizer.spec import ENV_NAME
 
 MASK = "***"
-SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE)", re.IGNORECASE)
-SECRET_FLAG = re.compile(r"^--?[A-Za-z0-9-]*(api-key|token|password|secret)s?$")
+SECRET_NAME = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)", re.IGNORECASE
+)
+SECRET_FLAG = re.compile(r"^--?([a-z0-9-]*-)?(api-key|password|secret|(hf|auth|access|bearer|admin)-token)$|^--?token$")
+"""Not every flag with "token" in it: `max-total-tokens` is a number that people want to see."""
 MARKS = {"SPT_NOENV": "1"}
 """`SPT_NOENV` keeps processes that rename themselves (setproctitle) from overwriting their environment, where our
 run id is."""
@@ -39,6 +42,7 @@ read -r r_line </proc/$$/stat
 r_line=${{r_line##*') '}}
 set -- $r_line
 r_start=${{20}}
+r_mv=$(command -v mv)
 rm -f "$0"
 ulimit -n "$(ulimit -H -n)" 2>/dev/null
 """
@@ -95,12 +99,9 @@ def script(
     parts += [f"export {name}={quote(value)}\n" for name, value in {**env, **MARKS}.items()]
     parts.append(f"export RATCHET_RUN_ID={run_id}\n")
     # The pid is written last: whoever sees it knows that the environment of this process is complete.
-    parts.append('echo "$$ $r_start" >"$DIR/pid.new" && mv "$DIR/pid.new" "$DIR/pid"\n')
+    parts.append('echo "$$ $r_start" >"$DIR/pid.new" && "$r_mv" "$DIR/pid.new" "$DIR/pid"\n')
     words = [tilde(argv[0]), *map(quote, argv[1:])]
     parts.append("exec " + _as_user(user) + " ".join(words) + "\n")
-    if clean_env and "PATH" not in env:
-        # `mv` above still needs one; the server gets none, as the original had none.
-        parts.insert(-2, "PATH=/usr/local/bin:/usr/bin:/bin\n")
     return "".join(parts)
 
 
@@ -118,10 +119,13 @@ def tilde(path: str) -> str:
 
 
 def masked_command(argv: Sequence[str], env: Mapping[str, str], *, secret_env: frozenset[str] = frozenset()) -> str:
-    """Return the launch command as one shell line that can be pasted, secrets replaced by `***`."""
+    """Return the launch command as one shell line that can be pasted, secrets replaced by `***`.
+
+    Equal commands give equal lines, whatever the order of the variables.
+    """
     shown = [
         f"{name}={MASK if name in secret_env or SECRET_NAME.search(name) else quote(value)}"
-        for name, value in env.items()
+        for name, value in sorted(env.items())
     ]
     words: list[str] = []
     hide = False

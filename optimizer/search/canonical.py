@@ -23,7 +23,7 @@ MAX_RAW = 8_000
 MAX_TRIES = 60
 """Uniform draws before a draw is repaired instead (a rule that one draw in 60 satisfies is tight)."""
 MAX_REPAIRS = 200
-MEMO_LIMIT = 10_000
+MEMO_LIMIT = 16_000
 """Remembered answers; they are only facts, so forgetting costs time and nothing else."""
 SNAP_DIGITS = 9
 """0.7000000000000001 and 0.7 are one value: sums of steps must not look like new servers."""
@@ -106,23 +106,34 @@ class CanonicalSpace:
             value = config.get(name)
             if isinstance(value, float):
                 config[name] = rounded.get(round(value, SNAP_DIGITS), value)
-        for _ in range(len(self._conditions) + 1):
-            view = {**self._fixed, **config}
-            gone = {n for when, c in self._conditions for n in c.then_absent if n in config and when.holds(view)}
-            if not gone:
-                break
-            config = {n: v for n, v in config.items() if n not in gone}
-        return config
+        while True:
+            gone = self._gone(config)
+            for name in gone:
+                config.pop(name, None)
+            if not self._switches & gone:
+                return config
+
+    def _gone(self, config: dict[str, FlagValue]) -> set[str]:
+        """Parameters that are given although a condition makes them absent."""
+        view = {**self._fixed, **config} if self._fixed else config
+        gone: set[str] = set()
+        for when, condition in self._conditions:
+            given = [n for n in condition.then_absent if n in config]
+            if given and when.holds(view):
+                gone.update(given)
+        return gone
 
     def check(self, params: Mapping[str, FlagValue | None]) -> Check:
         """Say which server a request means, or why it means none: every broken rule and the engine's reasons."""
-        config = self.normalise(params)
-        point = tuple(config.get(n) for n in self.names)
-        found = self._memo.get(point)
+        asked = tuple([None if (v := params.get(n)) is False else v for n in self.names])
+        found = self._memo.get(asked)
         if found is None:
+            config = self.normalise(params)
+            point = tuple([config.get(n) for n in self.names])
             if len(self._memo) >= MEMO_LIMIT:
                 self._memo.clear()
-            found = self._memo[point] = self._checked(config)
+            found = self._memo.get(point) or self._checked(config)
+            self._memo[asked] = self._memo[point] = found
         return found
 
     def _checked(self, config: dict[str, FlagValue]) -> Check:

@@ -64,6 +64,7 @@ def effective(config: Config, version: str | None, hardware: Hardware) -> Effect
     _prompt_cache(state)
     if "fit" in state.flags:
         state.fill("fit", "off")
+    state.fill_defaults(lambda name: name.startswith("spec-") or name in DRAFT_FLAGS)
     return state.finish()
 
 

@@ -80,6 +80,8 @@ def _known_values(parameter: Parameter, flags: FlagSet) -> Parameter:
 
 def _tree(algorithm: str) -> Space:
     rejection = "speculative-use-rejection-sampling"
+    own_vocabulary = algorithm == "EAGLE3"
+    dropped = {rejection: "an EAGLE-3 head with a small vocabulary of its own is refused"} if own_vocabulary else {}
     return Space(
         parameters=(
             choice("speculative-algorithm", algorithm, absent=True, why="off must be compared too"),
@@ -88,7 +90,7 @@ def _tree(algorithm: str) -> Space:
             ints(TOKENS, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, log=True, why="tokens verified at once"),
             choice("speculative-attention-mode", "prefill", "decode", why="which kernel verifies, if the two differ"),
             bare("speculative-adaptive", why="the server changes the depth by load (chains only)"),
-            bare(rejection, why="samples the draft; chains only"),
+            *(() if own_vocabulary else (bare(rejection, why="samples the draft; chains only"),)),
         ),
         conditions=(
             only_when(
@@ -106,7 +108,7 @@ def _tree(algorithm: str) -> Space:
             {"speculative-algorithm": algorithm, STEPS: 3, TOPK: 4, TOKENS: 16},
             {"speculative-algorithm": algorithm, STEPS: 5, TOPK: 4, TOKENS: 8},
         ),
-        dropped=dict(LOSSY),
+        dropped={**LOSSY, **dropped},
     )
 
 

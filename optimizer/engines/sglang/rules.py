@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optimizer.engines.base import Config, Effective, Hardware
+from optimizer.engines.nccl import nccl
 from optimizer.engines.resolution import Resolution, start
 from optimizer.engines.sglang.attention import attention
 from optimizer.engines.sglang.capacity import capacity, graph_flag
@@ -39,7 +40,22 @@ def effective(
     speculation(request)
     final_checks(request)
     _graphs(request)
+    nccl(state, _gpus(request))
+    state.fill_defaults(lambda name: _idle(request, name))
     return state.finish()
+
+
+def _gpus(request: Request) -> int:
+    sizes = [request.state.number(name) or 1 for name in ("tp-size", "pp-size", "dp-size")]
+    return sizes[0] * sizes[1] * sizes[2]
+
+
+def _idle(request: Request, name: str) -> bool:
+    if name.startswith("speculative-ngram-"):
+        return request.algorithm != "NGRAM"
+    if name.startswith("speculative-"):
+        return not request.algorithm
+    return name == "torch-compile-max-bs" and not request.state.on("enable-torch-compile")
 
 
 def _deprecated(request: Request) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from optimizer.engines.base import Config, Effective, Hardware
 from optimizer.engines.hardware import memory_mib
+from optimizer.engines.nccl import nccl
 from optimizer.engines.resolution import Resolution, start
 from optimizer.engines.vllm.flags import table, take_apart
 from optimizer.engines.vllm.spec_rules import overlap, speculation
@@ -56,7 +57,11 @@ def effective(
     _memory(state)
     _graphs(state)
     _parallel(state, hardware)
+    state.fill_defaults(lambda name: name.startswith("spec-") or name in GRAPH_FLAGS)
     return state.finish()
+
+
+GRAPH_FLAGS = frozenset({"cudagraph-mode", "cudagraph-capture-sizes", "max-cudagraph-capture-size"})
 
 
 GIB_LARGE, GIB_LARGEST = 70, 160
@@ -139,6 +144,7 @@ def _graphs(state: Resolution) -> None:
 
 
 def _parallel(state: Resolution, hardware: Hardware) -> None:
+    """Refuse more GPUs than there are; settings of their exchange count from two on."""
     names = ("tensor-parallel-size", "pipeline-parallel-size")
     needed = 1
     for name in names:
@@ -148,6 +154,7 @@ def _parallel(state: Resolution, hardware: Hardware) -> None:
         needed *= max(value, 1)
     if hardware.gpu_count and needed > hardware.gpu_count and (state.number("nnodes") or 1) == 1:
         state.reject(f"{needed} GPUs are needed, the host has {hardware.gpu_count}")
+    nccl(state, needed * (state.number("data-parallel-size") or 1))
 
 
 def speculates(config: Config) -> bool:

@@ -12,6 +12,7 @@ from optimizer.engines.resolution import Resolution
 
 NGRAM = frozenset({"ngram", "ngram_gpu"})
 NEED_MODEL = frozenset({"eagle", "eagle3", "draft_model", "dflash", "medusa", "mlp_speculator"})
+DRAFTED = frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark"})
 OVERLAPS = frozenset({"eagle", "eagle3", "mtp", "ngram_gpu", "draft_model", "dspark", "dflash"})
 """Methods with which the scheduler runs ahead of the GPU."""
 METHOD, MODEL, TOKENS = "spec-method", "spec-model", "spec-tokens"
@@ -35,6 +36,8 @@ def speculation(
             state.ignore(name, f"{method} looks nothing up in the prompt")
     if method in NEED_MODEL and state.text(MODEL) is None:
         state.reject(f"{METHOD} {method} needs {MODEL}")
+    if method in DRAFTED:
+        state.fill("spec-draft-sample-method", "greedy")
     _tokens(state, method, model)
     _draft_parallel(state)
     if method == "draft_model" and model is not None and draft_model is not None:

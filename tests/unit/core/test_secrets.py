@@ -47,3 +47,19 @@ def test_the_shown_command_masks_secrets_and_can_be_pasted() -> None:
     line = command_line(plan)
     assert "abc" not in line
     assert line == "HF_TOKEN='****' OMP=2 llama-server --alias 'a b; rm'"
+
+
+def test_a_long_command_is_wrapped_so_that_it_can_still_be_pasted() -> None:
+    import subprocess
+
+    from api.reports.launch import wrap
+
+    plan = LaunchPlan(
+        argv=("printf", "%s|", *[w for i in range(12) for w in (f"--flag-{i}", f"v {i}")]), env={"A": "b c"}, cwd="/tmp",
+        port=1, bind_host="", served_model="", expected={},
+    )  # fmt: skip
+    line = command_line(plan)
+    wrapped = wrap(line)
+    assert "\n" in wrapped
+    outputs = [subprocess.run(["sh", "-c", text], capture_output=True, check=True).stdout for text in (line, wrapped)]
+    assert outputs[0] == outputs[1] and b"--flag-3|v 3|" in outputs[0]

@@ -31,7 +31,7 @@ DRAFTED = {"eagle", "eagle3", "draft_model"}
 HOSTS = (known_gpu("h100", count=8), known_gpu("rtx4090", count=2), Hardware(cpu_count=4), Hardware())
 PLACES = [(engine, version) for engine, versions in VERSIONS.items() for version in versions]
 PRESETS = [(e, v, name) for e, v in PLACES for name in find_engine(e).presets(v)]
-QUIET = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
+QUIET = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
 
 
 @functools.cache
@@ -127,3 +127,20 @@ def test_host_port_and_name_do_not_make_another_server(engine: str, version: str
     host = HOSTS[0]
     moved = {**FIXED[engine], "host": "0.0.0.0", "port": 9123}
     assert module.effective(FIXED[engine], version, host).key == module.effective(moved, version, host).key
+
+
+@pytest.mark.parametrize(("engine", "version"), PLACES)
+def test_a_default_and_its_absence_are_one_server(engine: str, version: str | None) -> None:
+    """A default that is written out makes no other server: nothing is started twice for it."""
+    module = find_engine(engine)
+    flags = flag_set(engine, version)
+    plain = module.effective(FIXED[engine], version, HOSTS[0])
+    written = {
+        f.name: f.default
+        for f in flags.flags
+        if f.searchable and f.takes_value and f.default is not None and not f.removed and not f.name.startswith("spec")
+    }
+    assert written
+    for name, default in written.items():
+        result = module.effective({**FIXED[engine], name: default}, version, HOSTS[0])
+        assert result.key == plain.key, (name, default)

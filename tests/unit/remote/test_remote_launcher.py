@@ -30,13 +30,24 @@ def test_only_the_program_and_the_directory_know_a_tilde() -> None:
 
 def test_secrets_are_masked_by_name_by_mark_and_by_flag() -> None:
     shown = launcher.masked_command(
-        ["~/v/python", "--api-key", "s1", "--hf-token=s2", "--max-tokens", "5", "it's"],
-        {"HF_TOKEN": "s3", "PLAIN": "a b", "MARKED": "s4", "AWS_SECRET_ACCESS_KEY": "s5"},
+        ["~/v/python", "--api-key", "s1", "--hf-token=s2", "--max-total-tokens", "5", "--token", "s6", "it's"],
+        {
+            "HF_TOKEN": "s3",
+            "PLAIN": "a b",
+            "MARKED": "s4",
+            "TOKENIZERS_PARALLELISM": "no",
+            "AWS_SECRET_ACCESS_KEY": "s5",
+        },
         secret_env=frozenset({"MARKED"}),
     )
-    assert not [s for s in ("s1", "s2", "s3", "s4", "s5") if s in shown.replace("it's", "")]
-    assert "PLAIN='a b'" in shown and "--api-key ***" in shown and "--max-tokens" in shown
-    assert shown.startswith("HF_TOKEN=***")
+    assert not [s for s in ("s1", "s2", "s3", "s4", "s5", "s6") if s in shown.replace("it's", "")]
+    assert "PLAIN='a b'" in shown and "HF_TOKEN=***" in shown and "TOKENIZERS_PARALLELISM=no" in shown
+    assert "--api-key ***" in shown and "--max-total-tokens 5" in shown and "~/v/python" in shown
+
+
+def test_equal_commands_are_shown_equally() -> None:
+    one = launcher.masked_command(["x"], {"A": "1", "B": "2"})
+    assert one == launcher.masked_command(["x"], {"B": "2", "A": "1"})
 
 
 def test_a_launcher_deletes_itself_before_the_server_runs() -> None:
