@@ -25,6 +25,8 @@ def replay(table: Path, sampler: str, budget: int, seeds: int, as_json: bool) ->
     from optimizer.search import replay as replays
     from optimizer.search.table import load
 
+    if not table.is_file():
+        raise BadInput(f"cannot read the table {table}: no such file", remedy="check the path")
     recorded = load(table)
     names = [name.strip() for name in sampler.split(",") if name.strip()]
     if not names:

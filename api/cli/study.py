@@ -128,7 +128,14 @@ def watch(study_id: str, after: int, api: str, key: str | None, as_json: bool) -
 
 @study.command()
 @click.argument("study_id", metavar="ID")
-@click.option("--format", "form", type=click.Choice(["html", "md", "json"]), default="html", show_default=True, help="Form of the report.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", "md", "json"]),
+    default="html",
+    show_default=True,
+    help="Form of the report.",
+)
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="A file; default: NAME.html here, else stdout.")
 @api_options
 def report(study_id: str, form: str, output: Path | None, api: str, key: str | None) -> None:
@@ -143,7 +150,14 @@ def report(study_id: str, form: str, output: Path | None, api: str, key: str | N
 
 @study.command()
 @click.argument("study_id", metavar="ID")
-@click.option("--format", "form", type=click.Choice(["csv", "json", "optuna"]), default="json", show_default=True, help="Form of the export.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "json", "optuna"]),
+    default="json",
+    show_default=True,
+    help="Form of the export.",
+)
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), help="A file; default: stdout (optuna: NAME.optuna.db)."
 )

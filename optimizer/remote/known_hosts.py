@@ -106,7 +106,7 @@ def rejection(host: str, key: paramiko.PKey, pin: str | None, target: Target) ->
         return HostKeyRejected(
             host,
             f"{host}: the host key of {where} has changed: offered {seen}, known_hosts has another one",
-            remedy=f"if the host was reinstalled: `ssh-keygen -R '{target.known_hosts_name}'`, then connect once with ssh",
+            remedy=f"if the host was reinstalled: `ssh-keygen -R '{target.known_hosts_name}'`, then connect with ssh",
         )
     return HostKeyRejected(
         host,

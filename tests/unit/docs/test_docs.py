@@ -184,6 +184,15 @@ def test_yaml_examples_are_valid(block: Block) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
+def test_files_that_are_named_exist(page: Path) -> None:
+    named = re.findall(
+        r"`((?:docs|deploy|examples|benchmarks|optimizer|api|storage|tests|alembic)/[\w./-]+)`", page.read_text()
+    )
+    made = {"storage/alembic_tree"}  # in the wheel only
+    assert [n for n in named if not (ROOT / n).exists() and n not in made and not re.search(r"NAME|ENGINE", n)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
 def test_links_resolve(page: Path) -> None:
     for target in docs.links(page):
         path, _, anchor = target.partition("#")
@@ -197,7 +206,7 @@ def test_links_resolve(page: Path) -> None:
 def test_the_index_names_every_page() -> None:
     index = ROOT / "docs/README.md"
     named = {(index.parent / t.partition("#")[0]).resolve() for t in docs.links(index)}
-    assert {p for p in (ROOT / "docs").rglob("*.md")} - {index} <= named
+    assert set((ROOT / "docs").rglob("*.md")) - {index} <= named
 
 
 @pytest.mark.parametrize("heading", SECTIONS)
@@ -252,5 +261,7 @@ def test_cli_page_lists_the_environment() -> None:
     listed = set(re.findall(r"`(RATCHET_\w+)`", docs.sections(CLI_PAGE)["Environment"]))
     settings = {f"RATCHET_{name.upper()}" for model in (Settings, ApiSettings) for name in model.model_fields}
     assert settings <= listed
-    source = "\n".join(p.read_text("utf-8") for part in ("api", "optimizer", "storage") for p in (ROOT / part).rglob("*.py"))
+    source = "\n".join(
+        p.read_text("utf-8") for part in ("api", "optimizer", "storage") for p in (ROOT / part).rglob("*.py")
+    )
     assert {name for name in listed - settings if name not in source} == set()
