@@ -195,7 +195,7 @@ def change(study_id: str, priority: int | None, window: str | None, api: str, ke
     if as_json:
         print_json(found)
     else:
-        click.echo(f"{found['name']}  priority {found['priority']}  window {found['window_id'] or '-'}")
+        click.echo(f"{found['name']}  priority {found['priority']}  window {window or found['window_id'] or '-'}")
 
 
 def _follow(ratchet: Any, found: dict[str, Any], *, after: int | None = None) -> dict[str, Any]:
