@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from optimizer.bench.base import RequestSample
+from optimizer.engines import memory_fraction
 from optimizer.run import StudyRun
 from optimizer.trial_log import sample_of
 from storage import measurements, trials
@@ -96,3 +97,18 @@ def restore_reserve_s(run: StudyRun) -> float:
     if start_s is None:
         return min(UNKNOWN_S, 0.25 * (run.lease.window_s or UNKNOWN_S))
     return 2 * start_s + STOP_RESERVE_S
+
+
+def memory_advice(run: StudyRun, trial: TrialRecord) -> str:
+    """Say so when the failures of one configuration leave no memory fraction that can work, and what can instead."""
+    flag = memory_fraction.FLAG.get(run.spec.engine)
+    if trial.state != "infeasible" or flag is None or flag not in trial.effective:
+        return ""
+    rest = {k: v for k, v in trial.effective.items() if k != flag}
+    same = [t for t in all_trials(run) if t.failure and {k: v for k, v in t.effective.items() if k != flag} == rest]
+    failures = [(float(t.effective[flag]), str((t.failure or {})["label"])) for t in same if flag in t.effective]
+    interval = memory_fraction.memory_interval(run.spec.engine, failures, rest)
+    if interval is None or not interval.empty:
+        return ""
+    tried = ", ".join(f"{f:g}" for f in sorted(f for f, _ in failures))
+    return f"no {flag} can work for this configuration (tried {tried}): {'; '.join(interval.advice)}"

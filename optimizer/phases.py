@@ -39,13 +39,26 @@ def run_study(run: StudyRun) -> None:
         StudyFailed, HostError: the study cannot go on.
     """
     trial_log.close_unfinished(run)
-    run.search.reconcile(evidence.all_trials(run))
+    reconcile(run)
     evidence.load_baseline(run)
     home_server.take_over(run)
     measure_baseline(run)
     if not run.spec.self_test:
         explore(run)
     confirm.confirm(run, attempt)
+
+
+def reconcile(run: StudyRun) -> None:
+    """Bring the search in line with our rows after a stop of any kind: told what was recorded, asked what was cut."""
+    records = evidence.all_trials(run)
+    done = run.search.reconcile(records)
+    for trial in records:
+        if trial.number in done.renumbered:
+            trial_log.set_optuna_number(run, trial, done.renumbered[trial.number])
+        elif trial.optuna_number in done.told:
+            trial_log.mark_told(run, trial)
+        elif trial.kind == "baseline" and trial.state == "complete" and trial.optuna_number is None:
+            tell_baseline(run, trial)
 
 
 def enter(run: StudyRun, phase: str) -> None:
@@ -116,7 +129,7 @@ def explore(run: StudyRun) -> None:
         except SpaceExhausted:
             run.say("note", text="every server of this space has been measured")
             return
-        attempt(
+        trial = attempt(
             run,
             Proposal(
                 "explore",
@@ -126,6 +139,9 @@ def explore(run: StudyRun) -> None:
                 incumbent=evidence.incumbent(run),
             ),
         )
+        advice = evidence.memory_advice(run, trial)
+        if advice:
+            run.say("warning", text=advice)
 
 
 def due_for_baseline(run: StudyRun, explored: int) -> bool:

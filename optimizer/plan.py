@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from optimizer import secrets
 from optimizer.clock import Deadline
 from optimizer.engines.base import Config, Effective, FlagValue, LaunchPlan, split_env
+from optimizer.models import judge
 from optimizer.remote import facts
 from optimizer.run import StudyRun
 
@@ -34,14 +35,14 @@ class Planned:
 
 
 def plan_server(run: StudyRun, params: Mapping[str, FlagValue] | None) -> Planned:
-    """Lay `params` over the baseline (None: the baseline itself), ask the engine what really runs, build the launch plan.
+    """Lay `params` over the baseline (None: the baseline itself), ask the engine what runs, build the launch plan.
 
     Raises:
         BadInput: a secret that the environment refers to cannot be resolved.
     """
     spec = run.spec
     config = full_config(run, params)
-    effective = run.engine.effective(config, run.version, run.hardware)
+    effective = judge(run.engine, config, run.version, run.hardware, run.models)
     command = facts.expand_command(run.link, spec.launch.command, deadline=Deadline.after(30))
     plan = run.engine.launch_plan(command, config, spec.launch.cwd, effective, alias(run))
     env, secret_names = secrets.resolve(plan.env)

@@ -138,11 +138,7 @@ def _wait_for_health(
         if not status.alive:
             raise death(engine_name, watch.text, status.exit_code, plan.expected)
         if status.listening_pids:
-            if not set(status.listening_pids) & set(status.pids):
-                raise WrongServer(
-                    f"process {status.listening_pids[0]} listens on port {plan.port}, and we did not start it",
-                    remedy="stop that server or choose another port",
-                )
+            _refuse_strangers(status, plan)
             if probe.status(readiness.health_path) == 200:
                 return
         _raise_if_late(watch, engine_name, deadline, stall_s)
@@ -168,10 +164,21 @@ def _raise_if_late(watch: _Watch, engine_name: str, deadline: Deadline, stall_s:
 def _prove_ownership(link: HostLink, server: RunningServer, watch: _Watch, plan: LaunchPlan) -> None:
     status = process.status(link, server, log_offset=watch.offset, deadline=Deadline.after(30))
     watch.see(status)
-    if not set(status.listening_pids) & set(status.pids):
+    if not status.listening_pids:
         raise WrongServer(
             f"what answers on port {plan.port} is not the server that we started (run {server.run_id})",
             remedy="another server holds the port; see `ratchet host check`",
+        )
+    _refuse_strangers(status, plan)
+
+
+def _refuse_strangers(status: ServerStatus, plan: LaunchPlan) -> None:
+    """Raise WrongServer when any process that listens on the port is not ours (0 is one that we may not see)."""
+    strangers = set(status.listening_pids) - set(status.pids)
+    if strangers:
+        raise WrongServer(
+            f"process {min(strangers) or 'of another user'} listens on port {plan.port}, and we did not start it",
+            remedy="stop that server or choose another port",
         )
 
 

@@ -14,10 +14,11 @@ import structlog
 from optimizer.bench import workload as workloads
 from optimizer.bench.base import RequestSample, Workload
 from optimizer.clock import Clock, Deadline
-from optimizer.engines.base import ENV_PREFIX, Config, EngineModule, Hardware
+from optimizer.engines.base import ENV_PREFIX, Config, Effective, EngineModule, Hardware
 from optimizer.engines.registry import find_engine
 from optimizer.errors import BadInput, CommandFailed, Problem
 from optimizer.lease import LeaseKeeper
+from optimizer.models import ModelConfigs, judge, read_configs
 from optimizer.remote import connect, facts
 from optimizer.remote.base import HomeServer, HostLink, RunningServer, Tunnel
 from optimizer.search import spec_space
@@ -51,6 +52,8 @@ class StudyRun:
     link: HostLink
     lease: LeaseKeeper
     clock: Clock
+    models: ModelConfigs = field(default_factory=ModelConfigs)
+    """What the model files on the host say."""
     tunnel: Tunnel | None = None
     server: RunningServer | None = None
     """The trial server that runs now, if any."""
@@ -127,6 +130,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         )
         space, left_out = only_known(space, spec, engine, known_flags)
         fixed = {**spec.launch.flags, **dict.fromkeys(left_out, False)}
+        models = read_configs(link, spec, space, deadline=Deadline.after(60))
         run = StudyRun(
             db=db,
             study=study,
@@ -142,7 +146,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
                 f"{study.name}-{study.id}",
                 space=CanonicalSpace(
                     space,
-                    lambda params: effective(engine, spec, params, version, hardware, space),
+                    lambda params: effective(engine, spec, params, version, hardware, space, models),
                     fixed=fixed,
                 ),
                 sampler=spec.sampler,
@@ -152,6 +156,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             link=link,
             lease=lease,
             clock=clock,
+            models=models,
         )
         check_flags(run)
         if left_out:
@@ -193,11 +198,17 @@ def is_known(engine: EngineModule, name: str, known_flags: frozenset[str]) -> bo
 
 
 def effective(
-    engine: EngineModule, spec: StudySpec, params: Config, version: str | None, hardware: Hardware, space: Any
-) -> Any:
+    engine: EngineModule,
+    spec: StudySpec,
+    params: Config,
+    version: str | None,
+    hardware: Hardware,
+    space: Space,
+    models: ModelConfigs,
+) -> Effective:
     """Say which server runs for a suggestion on top of the spec's launch flags."""
     config = spec.candidate_config(dict(params), set(space.names()))
-    return engine.effective(config, version, hardware)
+    return judge(engine, config, version, hardware, models)
 
 
 def learn_version(link: HostLink, engine: EngineModule, spec: StudySpec) -> tuple[str | None, frozenset[str]]:

@@ -339,7 +339,7 @@ def _problem(model: type[BaseModel], error: Any) -> Problem:
     hint = ""
     if error["type"] == "extra_forbidden":
         message = "no such field"
-        hint = did_you_mean(str(loc[-1]), _fields_at(model, [str(p) for p in loc[:-1]]))
+        hint = did_you_mean(str(error["loc"][-1]), _fields_at(model, [str(p) for p in loc[:-1]]))
     elif error["type"] == "literal_error" and isinstance(value, str):
         expected = re.findall(r"'([^']+)'", str(error.get("ctx", {}).get("expected", "")))
         hint = did_you_mean(value, expected)

@@ -194,7 +194,7 @@ class TrialLog:
                 record, requests = measurement_rows(self.trial, outcome.measurement, self.run)
                 measurements.add(conn, record, requests, host=host, fence=fence)
             if self._log:
-                logs.put(conn, self.trial.study_id, self.trial.number, self._log)
+                logs.put(conn, self.trial.study_id, self.trial.number, self._log, host=host, fence=fence)
             events.append(conn, self.run.study.id, "trial", self._event(outcome, columns), now)
         self.trial = replace(self.trial, **columns)
         return self.trial

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,9 @@ from storage.records import StudyRecord
 
 log = structlog.get_logger(__name__)
 S = StudyState
+END_PATIENCE_S = 120.0
+"""How long the last state of a study is tried to be written while the database is away or full."""
+SHUT_DOWN = "the service was shut down; resume the study to go on"
 WORKABLE = (S.QUEUED, S.RUNNING, S.STOPPING, S.WAITING_WINDOW)
 
 
@@ -83,18 +87,25 @@ def advance(
     if callable(on_lease):
         on_lease(keeper)
     with keeper:
-        move(db, study.id, {S.QUEUED, S.WAITING_WINDOW}, S.RUNNING, "", clock.now())
-        _mark_started(db, study, clock.now())
-        ending = _work(db, study, keeper, clock)
+        fresh = _begin(db, study.id, clock.now())
+        if fresh is None:
+            return None
+        ending = _work(db, fresh, keeper, clock)
         if ending is not None:
             _end(db, study.id, ending, clock.now())
     return ending
 
 
-def _mark_started(db: Database, study: StudyRecord, now: datetime) -> None:
-    if study.started_at is None:
-        with db.write() as conn:
-            studies.update(conn, study.id, started_at=now)
+def _begin(db: Database, study_id: str, now: datetime) -> StudyRecord | None:
+    """Move the study to running now that the host is ours; None when another worker has ended it meanwhile."""
+    move(db, study_id, {S.QUEUED, S.WAITING_WINDOW}, S.RUNNING, "", now)
+    with db.write() as conn:
+        study = studies.find(conn, study_id)
+        if study is None or study.state not in {S.RUNNING, S.STOPPING}:
+            return None
+        if study.started_at is None:
+            study = studies.update(conn, study_id, started_at=now)
+    return study
 
 
 def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock) -> Ending | None:
@@ -131,6 +142,8 @@ def _run_phases(run: StudyRun) -> Ending:
         return _attention(run, error)
     except RatchetError as error:
         return _failed(run.db, run.study, error)
+    except StorageError as error:
+        return Ending(S.PAUSED, f"the database failed: {error} ({error.remedy or 'resume when it works again'})")
     except Exception as error:  # noqa: BLE001 - the boundary: whatever breaks, home must be put back
         return _unexpected(run.study, error)
 
@@ -187,7 +200,17 @@ def _restore(run: StudyRun, ending: Ending) -> Ending:
 
 
 def _end(db: Database, study_id: str, ending: Ending, now: datetime) -> None:
-    move(db, study_id, {S.QUEUED, S.RUNNING, S.STOPPING, S.WAITING_WINDOW}, ending.state, ending.reason, now)
+    states = {S.QUEUED, S.RUNNING, S.STOPPING, S.WAITING_WINDOW}
+    end = time.monotonic() + END_PATIENCE_S
+    while True:
+        try:
+            move(db, study_id, states, ending.state, ending.reason, now)
+            return
+        except StorageError as error:
+            if time.monotonic() >= end:
+                raise
+            log.warning("worker.database_unavailable", study=study_id, error=str(error))
+            time.sleep(2.0)
 
 
 class Worker:
@@ -222,7 +245,7 @@ class Worker:
         with self._lock:
             keepers, threads = list(self._keepers.values()), list(self._busy.values())
         for keeper in keepers:
-            keeper.interrupt("the service was shut down; resume the study to go on")
+            keeper.interrupt(SHUT_DOWN)
         deadline = self._clock.monotonic() + timeout_s
         for thread in [*threads, self._thread]:
             if thread.is_alive():
@@ -252,7 +275,10 @@ class Worker:
 
     def _advance(self, study: StudyRecord) -> None:
         def remember(keeper: LeaseKeeper) -> None:
-            self._keepers[study.host] = keeper
+            with self._lock:
+                self._keepers[study.host] = keeper
+            if self._stopping.is_set():
+                keeper.interrupt(SHUT_DOWN)
 
         try:
             advance(self._db, study.id, owner=self.name, settings=self._settings, clock=self._clock, on_lease=remember)

@@ -71,6 +71,8 @@ class Reconciled:
     told: tuple[int, ...] = ()
     requeued: tuple[int, ...] = ()
     added: tuple[int, ...] = ()
+    renumbered: Mapping[int, int] = field(default_factory=dict)
+    """By number of our trial: its new Optuna number, for those that Optuna had lost."""
 
 
 class RecordedTrial(Protocol):

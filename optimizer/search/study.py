@@ -206,8 +206,8 @@ class SearchStudy:
                 requeued += self._requeue(trial)
         known = {t.number for t in trials}
         lost = [r for n, r in ended.items() if n not in known]
-        added = tuple(self.add_observation(r.params, result_of(r)) for r in lost)
-        return Reconciled(tuple(told), tuple(requeued), added)
+        renumbered = {r.number: self.add_observation(r.params, result_of(r)) for r in lost}
+        return Reconciled(tuple(told), tuple(requeued), tuple(renumbered.values()), renumbered)
 
     def _same(self, trial: FrozenTrial, record: RecordedTrial) -> bool:
         return self.space.normalise(asked(trial)) == self.space.normalise(record.params)

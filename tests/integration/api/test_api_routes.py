@@ -134,6 +134,13 @@ def test_every_mistake_of_a_specification_is_told_and_nothing_is_created(service
     assert service.call("POST", f"{V1}/studies/check", spec()).json() == {"valid": True, "errors": []}
 
 
+@pytest.mark.parametrize("name", ["", "str", "HostEntry", "x[0]", "a.b", "\x00", "ä" * 300])
+def test_fields_of_any_name_are_told_and_crash_nothing(service: Service, name: str) -> None:
+    for path in (f"{V1}/studies/check", f"{V1}/hosts/check-entry"):
+        answer = service.call("POST", path, {name: {name: 1}})
+        assert answer.status_code == 200 and answer.json()["valid"] is False, path
+
+
 def test_a_specification_may_be_yaml(service: Service) -> None:
     filled.add_host(service.db)
     made = service.client.post(

@@ -117,14 +117,17 @@ def wait_for_claim(db: Database) -> int:
 def test_a_killed_writer_leaves_whole_transactions_only(db: Database) -> None:
     with db.write() as conn:
         studies.create(conn, samples.study())
-    for delay_s in [0.02, 0.05, 0.11]:
+    said = []
+    for commits, delay_s in [(1, 0.001), (2, 0.003), (3, 0.0)]:
         with writer("batches", db) as (process, _):
+            assert process.stdout is not None
+            said += [json.loads(process.stdout.readline())["committed"] for _ in range(commits)]
             time.sleep(delay_s)
             process.send_signal(signal.SIGKILL)
             process.wait()
     with db.read() as conn:
         found = trials.list_trials(conn, "s1")
-        assert found
+        assert set(said) <= {t.number for t in found}, "what was said to be committed is there"
         assert [t.number for t in found] == list(range(len(found)))
         assert [m.trial_number for m in measurements.for_study(conn, "s1")] == [t.number for t in found]
         assert [e.data["number"] for e in events.since(conn, 0, limit=10_000)] == [t.number for t in found]

@@ -67,6 +67,7 @@ def batches(db: engine.Database) -> None:
             measurements.add(conn, record, samples.requests(), host=HOST, fence=fence)
             logs.put(conn, "s1", number, b"x" * 5000, host=HOST, fence=fence)
             events.append(conn, "s1", "trial", {"number": number}, NOW)
+        say(committed=number)
 
 
 def main() -> None:
