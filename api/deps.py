@@ -154,7 +154,8 @@ def authorise(request: Request, use: Services, scope: KeyScope) -> Principal:
             401,
             "a usable API key is needed",
             headers={"WWW-Authenticate": 'Bearer realm="ratchet"'},
-            remedy="send `Authorization: Bearer KEY`; make a key with `ratchet key create NAME --scope operator`",
+            remedy="send `Authorization: Bearer KEY` (the command line: RATCHET_API_KEY or --key); "
+            "the service's own machine makes one with `ratchet key create NAME --scope operator`",
         )
     if who.via == "cookie" and request.method not in SAFE_METHODS:
         given = request.headers.get(CSRF_HEADER, "")

@@ -29,6 +29,7 @@ SOAK = "soak:"
 """Prefix of the arm that holds a winner under load; it is no evidence for or against its speed."""
 SELF_TEST = "self-test"
 """The arm of an A/A test: the baseline's own configuration under another name."""
+NOTHING_FASTER = "nothing that was explored is faster than home, keeps the limits and answers as home does"
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ def told(result: VerdictResult) -> dict[str, Any]:
 def without_winner(finalists: Sequence[Finalist], step: Confirmation | None, out: Mapping[str, str]) -> dict[str, Any]:
     """Say why nothing has won: nothing was faster, all were excluded, or what the evidence on the best one says."""
     if not finalists:
-        return {"outcome": str(Outcome.NO_SIGNIFICANT_WIN), "reason": "nothing that was explored is faster than home"}
+        return {"outcome": str(Outcome.NO_SIGNIFICANT_WIN), "reason": NOTHING_FASTER}
     results = step.results if step is not None else {}
     left = [f for f in finalists if f.key in results and f.key not in out]
     if not left:

@@ -59,7 +59,8 @@ def _latest_study(db: Database, host: str) -> StudySpec | None:
 def _asked_by(spec: StudySpec | None) -> dict[str, Any]:
     if spec is None:
         return {}
-    paths = [str(v) for k, v in spec.launch.flags.items() if k in MODEL_FLAGS]
+    models = [str(v) for k, v in spec.launch.flags.items() if k in MODEL_FLAGS]
+    paths = [m for m in models if m.startswith(("/", "~", ".")) or m.endswith(".gguf")]  # others are names on a hub
     engine = find_engine(spec.engine)
     return {"port": port_of(spec), "paths": paths, "engine": engine, "command": tuple(spec.launch.command)}
 

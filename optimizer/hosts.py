@@ -38,7 +38,10 @@ def register(db: Database, entry: HostEntry, *, replace: bool, now: datetime) ->
     with db.write() as conn:
         known = hosts.find(conn, entry.name)
         if known is not None and not replace:
-            raise Conflict(f"a host named {entry.name!r} is registered", remedy="replace it, or remove it first")
+            raise Conflict(
+                f"a host named {entry.name!r} is registered",
+                remedy="replace it (`ratchet host add --replace`), or remove it first",
+            )
         if known is not None:
             _refuse_in_use(conn, entry.name)
         key = entry.ssh.host_key if entry.ssh else None

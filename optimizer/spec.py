@@ -98,7 +98,7 @@ class Limit(Model):
 class Objective(Model):
     """What is maximised, and the limits that a winner must keep."""
 
-    maximize: str = "output_tok_s"
+    maximize: Literal["output_tok_s"] = "output_tok_s"
     subject_to: dict[str, Limit] = Field(default_factory=dict)
 
 
@@ -317,17 +317,22 @@ def _count(problems: list[Problem]) -> str:
 
 def _validate(model: type[M], data: Any) -> tuple[M | None, list[Problem]]:
     if not isinstance(data, Mapping):
-        return None, [Problem("(top)", "must be a mapping of fields", type(data).__name__)]
+        what = "is empty" if data is None else f"must be fields with values, like `name: ...`, not a {_kind(data)}"
+        return None, [Problem("(top)", what)]
     try:
         return model.model_validate(data), []
     except ValidationError as error:
         return None, [_problem(model, e) for e in error.errors()]
 
 
+def _kind(data: Any) -> str:
+    return "list" if isinstance(data, list) else "text" if isinstance(data, str) else type(data).__name__
+
+
 def _problem(model: type[BaseModel], error: Any) -> Problem:
     loc = [p for p in error["loc"] if not (isinstance(p, str) and (p in {"str", "HostEntry"} or "[" in p))]
     path = ".".join(str(p) for p in loc) or "(top)"
-    message = error["msg"].removeprefix("Value error, ")
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     value = None if error["type"] == "missing" else error.get("input")
     if isinstance(value, dict | list):
         value = None
@@ -340,6 +345,8 @@ def _problem(model: type[BaseModel], error: Any) -> Problem:
         hint = did_you_mean(value, expected)
     elif error["type"] == "missing":
         message = "is missing"
+    elif error["type"] == "too_short":
+        message = "must not be empty"
     return Problem(path, message, value, hint)
 
 
@@ -370,6 +377,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 def _section_problems(data: Any, spec: StudySpec | None) -> list[Problem]:
     """Problems of the space and workload sections, found even when other sections are wrong too."""
     from optimizer.bench import workload
+    from optimizer.bench.metric_names import check_limits
     from optimizer.engines.registry import find_engine
     from optimizer.search import spec_space
 
@@ -380,6 +388,8 @@ def _section_problems(data: Any, spec: StudySpec | None) -> list[Problem]:
         problems += _prefixed(
             "workload", lambda: workload.from_spec(data.get("workload") or {"preset": "five-prompts"})
         )
+    if spec is not None and not problems:
+        problems += check_limits(spec.objective.subject_to, workload.from_spec(spec.workload).concurrency)
     engine = data.get("engine")
     if isinstance(data.get("space", {}), Mapping) and engine in get_args(EngineName):
         presets = find_engine(str(engine)).presets(spec.engine_version if spec else None)

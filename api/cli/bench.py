@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from api.cli.output import print_json, say
-from optimizer.errors import BadInput, Problem
+from optimizer.errors import BadInput, Problem, RatchetError
 
 if TYPE_CHECKING:
     from optimizer.bench.base import MeasuredEngine, Measurement, Workload
@@ -173,6 +173,8 @@ def _served(url: str, headers: dict[str, str]) -> tuple[str, str]:
     from optimizer.bench import scrape
 
     status, text = scrape.request(url, "GET", "/v1/models", headers=headers)
+    if status == 0:
+        raise RatchetError(f"no server answers at {url}: {text}", remedy="start it first, or check the address")
     if status != 200:
         return "", ""
     try:

@@ -18,7 +18,9 @@ from storage.engine import Database, open_database
 from storage.errors import BadDatabaseUrl, SchemaOutdated, StorageError
 from storage.upkeep import Retention
 
-db_option = click.option("--db", "url", help="Database URL (or RATCHET_DB_URL); default: a SQLite file of your own.")
+db_option = click.option(
+    "--db", "url", metavar="URL", help="Database URL (or RATCHET_DB_URL); default: a SQLite file of your own."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -81,7 +83,7 @@ def check(url: str | None, as_json: bool) -> None:
     else:
         for problem in problems:
             say(problem)
-        say(f"{database.name}: {'in order' if not problems else f'{len(problems)} problems'}")
+        say(f"{database.name}: {'in order' if not problems else f'not in order ({len(problems)})'}")
     if problems:
         raise SystemExit(1)
 
@@ -89,10 +91,26 @@ def check(url: str | None, as_json: bool) -> None:
 @db.command()
 @db_option
 @json_option
-@click.option("--requests-days", type=float, default=Retention.requests_days, show_default=True)
-@click.option("--logs-days", type=float, default=Retention.logs_days, show_default=True)
-@click.option("--series-days", type=float, default=Retention.series_days, show_default=True)
-@click.option("--events-days", type=float, default=Retention.events_days, show_default=True)
+@click.option(
+    "--requests-days",
+    type=float,
+    default=Retention.requests_days,
+    show_default=True,
+    help="Keep raw requests for N days.",
+)
+@click.option(
+    "--logs-days", type=float, default=Retention.logs_days, show_default=True, help="Keep server logs for N days."
+)
+@click.option(
+    "--series-days",
+    type=float,
+    default=Retention.series_days,
+    show_default=True,
+    help="Keep telemetry and GPU samples for N days.",
+)
+@click.option(
+    "--events-days", type=float, default=Retention.events_days, show_default=True, help="Keep events for N days."
+)
 @click.option("--keep-all", is_flag=True, help="Remove nothing; only give free space back.")
 def vacuum(url: str | None, as_json: bool, keep_all: bool, **days: float) -> None:
     """Remove old evidence of ended studies and give the space back. Results are never removed.

@@ -25,7 +25,13 @@ from storage.migrate import upgrade
 @click.command()
 @click.option("--trials", type=click.IntRange(1, 1000), help="Configurations to explore (default: about 5 minutes).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
-@click.option("--dir", "folder", type=click.Path(path_type=Path), help="Where the database and the report are kept.")
+@click.option(
+    "--dir",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Where the database and the report are kept.",
+)
 @click.option(
     "--llama-server", type=click.Path(path_type=Path), help="Use this llama-server instead of the packaged one."
 )

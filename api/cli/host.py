@@ -21,7 +21,7 @@ def host() -> None:
 
 
 @host.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE.yaml", type=click.Path(path_type=Path))
 @click.option("--replace", is_flag=True, help="Also over a host of the same name.")
 @api_options
 @json_option

@@ -29,8 +29,10 @@ def _options(command: F) -> F:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
         click.option("--key", "api_key", envvar="RATCHET_API_KEY", help="An admin's key, with --api."),
-        click.option("--api", help="Work over the service at this URL, not on the database."),
-        click.option("--db", "db_url", help="Database URL (or RATCHET_DB_URL); default: the SQLite file."),
+        click.option("--api", metavar="URL", help="Work over the service at this URL, not on the database."),
+        click.option(
+            "--db", "db_url", metavar="URL", help="Database URL (or RATCHET_DB_URL); default: the SQLite file."
+        ),
     ):
         command = option(command)
     return command

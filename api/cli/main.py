@@ -59,7 +59,11 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ratchet-tune")
 def cli() -> None:
-    """Tune a remote LLM server overnight; keep only what is proven faster."""
+    """Tune a remote LLM server overnight; keep only what is proven faster.
+
+    Begin with `ratchet demo`. `ratchet COMMAND --help` says more about each command; exit codes are 0 done, 1 the work
+    failed, 2 bad usage or bad input.
+    """
 
 
 def main(args: list[str] | None = None) -> Any:

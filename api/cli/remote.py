@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from api.client import DEFAULT_URL, Ratchet
+from optimizer.errors import BadInput, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,6 +19,7 @@ def api_options(command: F) -> F:
     url = click.option(
         "--api",
         envvar="RATCHET_API_URL",
+        metavar="URL",
         default=DEFAULT_URL,
         show_default=True,
         help="The service (or RATCHET_API_URL).",
@@ -31,5 +33,13 @@ def json_option(command: F) -> F:
 
 
 def connect(api: str, key: str | None) -> Ratchet:
-    """Return a client."""
+    """Return a client.
+
+    Raises:
+        BadInput: `api` is no URL.
+    """
+    if not api.startswith(("http://", "https://")):
+        raise BadInput(
+            "bad --api", [Problem("--api", "must begin with http:// or https://", api, f"like {DEFAULT_URL}")]
+        )
     return Ratchet(api, key)

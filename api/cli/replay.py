@@ -12,7 +12,7 @@ from optimizer.errors import BadInput
 
 
 @click.command()
-@click.argument("table", type=click.Path(path_type=Path))
+@click.argument("table", metavar="TABLE.csv", type=click.Path(path_type=Path))
 @click.option("--sampler", default="ratchet", show_default=True, help="ratchet, tpe, tpe-raw, gp, random; or several.")
 @click.option("--budget", default=40, show_default=True, type=click.IntRange(min=1), help="Starts per search.")
 @click.option("--seeds", default=30, show_default=True, type=click.IntRange(min=1), help="Searches.")
@@ -25,6 +25,8 @@ def replay(table: Path, sampler: str, budget: int, seeds: int, as_json: bool) ->
     from optimizer.search import replay as replays
     from optimizer.search.table import load
 
+    if not table.is_file():
+        raise BadInput(f"cannot read the table {table}: no such file", remedy="check the path")
     recorded = load(table)
     names = [name.strip() for name in sampler.split(",") if name.strip()]
     if not names:

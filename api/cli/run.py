@@ -8,35 +8,40 @@ from typing import Any
 
 import click
 
+from api.cli.database import open_migrated, settings_for
 from api.cli.foreground import run_in_foreground
 from api.cli.output import print_json, say
 from api.cli.summary import print_summary, summary
 from optimizer import studies
 from optimizer.clock import SystemClock
-from optimizer.errors import Conflict, NotFound
+from optimizer.errors import BadInput, Conflict, NotFound, Problem
 from optimizer.selftest import noise_report, self_test_spec
 from optimizer.settings import Settings
 from optimizer.spec import StudySpec, load_study, read_text
 from optimizer.studies import StudyState
-from storage.engine import Database, open_database
-from storage.migrate import upgrade
+from storage.engine import Database
 from storage.records import StudyRecord
 
 
 @click.command()
 @click.argument("spec_file", metavar="SPEC.yaml", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
-@click.option("--db", "db_url", default="", help="Database URL (default: a SQLite file in the data folder).")
+@click.option(
+    "--db",
+    "db_url",
+    metavar="URL",
+    default="",
+    help="Database URL (or RATCHET_DB_URL); default: a SQLite file of your own.",
+)
 @click.option("--self-test", is_flag=True, help="Compare the baseline with itself: it must come out as no win.")
 def run(spec_file: Path, as_json: bool, db_url: str, self_test: bool) -> None:
     """Run the study of SPEC.yaml here until its verdict; Ctrl-C puts the old server back, the same command goes on."""
     spec = load_study(read_text(spec_file, "the specification"))
-    settings = Settings(db_url=db_url) if db_url else Settings()
+    settings = settings_for(db_url)
     if self_test:
         spec = self_test_spec(spec)
-    db = open_database(settings.database_url)
+    db = open_migrated(settings)
     try:
-        upgrade(db)
         study = find_or_create(db, spec)
         study = run_in_foreground(db, study, spec, settings, plain=True if as_json else None)
         extra = {"noise": noise_report(db, study.id, spec)} if self_test else None
@@ -54,7 +59,7 @@ def find_or_create(db: Database, spec: StudySpec) -> StudyRecord:
     try:
         known = studies.get(db, spec.name)
     except NotFound:
-        return studies.create(db, spec, now=SystemClock().now())
+        return create(db, spec)
     if known.fingerprint != studies.fingerprint(spec):
         raise Conflict(
             f"study {spec.name!r} exists and measures something else (its launch, space or workload differ)",
@@ -62,6 +67,20 @@ def find_or_create(db: Database, spec: StudySpec) -> StudyRecord:
         )
     say(f"going on with study {known.name} ({known.id}), {known.state}")
     return known
+
+
+def create(db: Database, spec: StudySpec) -> StudyRecord:
+    """Store a new study.
+
+    Raises:
+        BadInput: its host is only a name, and no host of this name is registered in this database.
+    """
+    try:
+        return studies.create(db, spec, now=SystemClock().now())
+    except NotFound as error:
+        hint = "write the whole host here (name, connection, ssh), or register it with `ratchet host add FILE.yaml`"
+        problem = Problem("host", "is not registered in this database", spec.host_name, hint)
+        raise BadInput("the study cannot be created", [problem]) from error
 
 
 def end(

@@ -14,7 +14,9 @@ from api.cli.output import say
     "--host", default="127.0.0.1", show_default=True, help="Address; other than loopback needs a key to exist."
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="0 takes a free one.")
-@click.option("--db", "db_url", help="Database URL (or RATCHET_DB_URL); default: an SQLite file.")
+@click.option(
+    "--db", "db_url", metavar="URL", help="Database URL (or RATCHET_DB_URL); default: a SQLite file of your own."
+)
 @click.option("--no-worker", is_flag=True, help="Serve only; `ratchet worker` elsewhere does the work.")
 def serve(host: str, port: int, db_url: str | None, no_worker: bool) -> None:
     """Serve the API under /api/v1, the pages at / and the Optuna dashboard at /dashboard, with a worker."""

@@ -22,7 +22,7 @@ def study() -> None:
 
 
 @study.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@click.argument("spec", metavar="SPEC.yaml", type=click.Path(path_type=Path))
 @click.option("--start", is_flag=True, help="Queue it at once.")
 @api_options
 @json_option
@@ -110,7 +110,7 @@ _steering("stop", "End a study for good; the original server is put back.")
 
 @study.command()
 @click.argument("study_id", metavar="ID")
-@click.option("--after", type=click.IntRange(0), default=0, help="Only events after this id.")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only events after this event id.")
 @api_options
 @json_option
 def watch(study_id: str, after: int, api: str, key: str | None, as_json: bool) -> None:
@@ -128,7 +128,14 @@ def watch(study_id: str, after: int, api: str, key: str | None, as_json: bool) -
 
 @study.command()
 @click.argument("study_id", metavar="ID")
-@click.option("--format", "form", type=click.Choice(["html", "md", "json"]), default="html", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", "md", "json"]),
+    default="html",
+    show_default=True,
+    help="Form of the report.",
+)
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="A file; default: NAME.html here, else stdout.")
 @api_options
 def report(study_id: str, form: str, output: Path | None, api: str, key: str | None) -> None:
@@ -143,13 +150,20 @@ def report(study_id: str, form: str, output: Path | None, api: str, key: str | N
 
 @study.command()
 @click.argument("study_id", metavar="ID")
-@click.option("--format", "form", type=click.Choice(["csv", "json", "optuna"]), default="json", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "json", "optuna"]),
+    default="json",
+    show_default=True,
+    help="Form of the export.",
+)
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), help="A file; default: stdout (optuna: NAME.optuna.db)."
 )
 @api_options
 def export(study_id: str, form: str, output: Path | None, api: str, key: str | None) -> None:
-    """Export a study as CSV, JSON, or an SQLite file that Optuna opens."""
+    """Export a study as CSV, JSON, or a SQLite file that Optuna opens."""
     with connect(api, key) as ratchet:
         name = ratchet.study(study_id)["name"]
         content = ratchet.export(study_id, form)
@@ -181,7 +195,7 @@ def change(study_id: str, priority: int | None, window: str | None, api: str, ke
     if as_json:
         print_json(found)
     else:
-        click.echo(f"{found['name']}  priority {found['priority']}  window {found['window_id'] or '-'}")
+        click.echo(f"{found['name']}  priority {found['priority']}  window {window or found['window_id'] or '-'}")
 
 
 def _follow(ratchet: Any, found: dict[str, Any], *, after: int | None = None) -> dict[str, Any]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
 
-from api.reports import build, html
+from api.reports import build, html, launch
 from optimizer.settings import Settings
 from optimizer.studies import StudyState
 from storage import trials
 from storage.engine import Database
 from storage.records import StudyRecord
+
+PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
 
 
 def write_report(db: Database, study: StudyRecord, settings: Settings) -> str:
@@ -41,10 +44,10 @@ def summary(db: Database, study: StudyRecord, settings: Settings) -> dict[str, A
         if best is None
         else {"trial": best.number, "params": best.params, "output_tok_s": best.output_tok_s},
         "launch_command": shown.launch_command if shown else None,
-        "home": study.home,
+        "home": launch.shown_home(study.home),
         "report": write_report(db, study, settings),
-        "database": db.url,
-        "optuna_storage": db.optuna_url,
+        "database": db.name,
+        "optuna_storage": PASSWORD.sub(r"\1:***@", db.optuna_url),
     }
 
 

@@ -77,7 +77,14 @@ def list_windows(api: str, key: str | None, as_json: bool) -> None:
 @window.command()
 @click.argument("name")
 @click.argument("local_date", metavar="DATE")
-@click.option("--format", "form", type=click.Choice(["md", "html", "json"]), default="md", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["md", "html", "json"]),
+    default="md",
+    show_default=True,
+    help="Form of the report.",
+)
 @api_options
 def report(name: str, local_date: str, form: str, api: str, key: str | None) -> None:
     """Print the morning report of the night that began on DATE (2026-11-29)."""

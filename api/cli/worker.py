@@ -13,7 +13,9 @@ from api.cli.output import say
 
 
 @click.command()
-@click.option("--db", "db_url", help="Database URL (or RATCHET_DB_URL); PostgreSQL when several machines share it.")
+@click.option(
+    "--db", "db_url", metavar="URL", help="Database URL (or RATCHET_DB_URL); PostgreSQL when several machines share it."
+)
 @click.option("--name", help="The worker's name in leases; default: machine, process and a random part.")
 def worker(db_url: str | None, name: str | None) -> None:
     """Work on queued studies until stopped; then pause what runs and put the original servers back."""

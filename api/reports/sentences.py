@@ -33,7 +33,9 @@ def verdict_sentence(
     if outcome == "no_significant_win" and ratio is not None:
         return f"No proven win: the best candidate measured {percent(ratio)}{interval}{restarts}; the original stays."
     if outcome == "no_significant_win":
-        return "No proven win: no candidate was faster than the original, which stays."
+        return (
+            "No proven win: nothing that was tried is faster, keeps the limits and answers alike; the original stays."
+        )
     if ratio is not None:
         return f"Undecided: {percent(ratio)} so far{interval}{restarts}; not enough evidence to call it."
     return "Undecided: not enough evidence to call it."

@@ -99,20 +99,19 @@ def rejection(host: str, key: paramiko.PKey, pin: str | None, target: Target) ->
             host,
             f"{host}: the host key of {where} has changed: pinned {_short(pin)}, offered {seen}",
             remedy=f"if the host was reinstalled, check the fingerprint on its console (`ssh-keygen -lf "
-            f"/etc/ssh/ssh_host_ed25519_key.pub`) and pin it anew: `ratchet host add` with the same file; "
+            f"/etc/ssh/ssh_host_ed25519_key.pub`) and write it into the host's file: `ssh: {{host_key: ...}}`; "
             f"otherwise somebody is in between ({target.label})",
         )
     if known_keys(target):
         return HostKeyRejected(
             host,
             f"{host}: the host key of {where} has changed: offered {seen}, known_hosts has another one",
-            remedy=f"if the host was reinstalled: `ssh-keygen -R '{target.known_hosts_name}'`, connect once with ssh, "
-            "then pin it with `ratchet host add`",
+            remedy=f"if the host was reinstalled: `ssh-keygen -R '{target.known_hosts_name}'`, then connect with ssh",
         )
     return HostKeyRejected(
         host,
         f"{host}: the host key of {where} is unknown: offered {seen}",
-        remedy="compare it with the host's own key, then pin it: `ratchet host add` shows and asks, or write "
+        remedy="compare it with the host's own key, then trust it: connect once with ssh, or write "
         '`ssh: {host_key: "' + fingerprint(key.asbytes()) + "\"}` into the host's file",
     )
 

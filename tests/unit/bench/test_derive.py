@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from optimizer.bench import derive, early
+from optimizer.bench import derive, early, metric_names
 from optimizer.bench.base import Workload
 from optimizer.bench.doubts import doubts
 from optimizer.bench.load import PhaseStats
@@ -28,6 +28,21 @@ def test_speeds_of_one_stream() -> None:
     assert metrics["itl_p99_ms"] == pytest.approx(100)
     assert metrics["tpot_p50_ms"] == pytest.approx(100)
     assert metrics["latency_p50_ms"] == pytest.approx(1000)
+
+
+def test_every_quantity_of_a_level_may_be_limited() -> None:
+    one = sample()
+    assert set(derive.level_metrics([one], WORKLOAD)) <= metric_names.BY_LEVEL
+    assert set(derive.throughput([one])) <= metric_names.BY_LEVEL
+
+
+def test_a_limit_on_what_is_never_measured_is_a_mistake() -> None:
+    told = metric_names.check_limits(["ttft_p99", "itl_p50_ms@8", "ttft_p99_ms@4", "accept_len@1", "foo"], [1, 4])
+    assert [p.path.removeprefix("objective.subject_to.") for p in told] == [
+        "ttft_p99", "itl_p50_ms@8", "accept_len@1", "foo"
+    ]  # fmt: skip
+    assert told[0].hint == "did you mean ttft_p99_ms?"
+    assert metric_names.check_limits(["error_rate", "gpu0_power_w_max", "accept_len", "throughput_tok_s@4"], [4]) == []
 
 
 def test_failed_requests_are_in_no_average() -> None:
