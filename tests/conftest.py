@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,27 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 if os.environ.get("CI") == "true":
                     pytest.fail(f"{part} is missing in CI: {reason}", pytrace=False)
                 pytest.skip(reason)
+
+
+def children() -> dict[int, str]:
+    """Processes whose parent is this one, by pid (zombies left out)."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if int(parent) == os.getpid() and state != "Z":
+            found[int(entry.name)] = command
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_is_left_behind() -> Iterator[None]:
+    """Fail the run when a test leaves a child process of this one alive."""
+    yield
+    end = time.monotonic() + 5
+    while (left := {p: c for p, c in children().items() if "postgres" not in c}) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not left, f"left behind: {left}"

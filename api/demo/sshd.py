@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -41,9 +42,15 @@ async def run_command(process: asyncssh.SSHServerProcess[bytes]) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=os.environ.get("HOME", "/"),
+        start_new_session=True,
     )
     await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
-    status = await child.wait()
+    ended, gone = asyncio.ensure_future(child.wait()), asyncio.ensure_future(process.wait_closed())
+    await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
+    gone.cancel()
+    if child.returncode is None:
+        os.killpg(child.pid, signal.SIGKILL)  # the client is gone: its login ends, what it detached goes on
+    status = await ended
     with contextlib.suppress(asyncssh.Error, OSError):
         await process.stdout.drain()
     process.exit(status if status >= 0 else 128 - status)

@@ -225,7 +225,8 @@ class SshLink:
 
     def _broken(self, shell: RemoteShell, conversation: wire.Conversation, error: BaseException) -> HostError:
         """Tell a cut connection from a login shell that ended without running anything."""
-        if conversation.started() or not shell.transport.is_active() or not shell.ended:
+        no_status = shell.exit_code == -1  # the channel closed before any status came: cut, though not yet noticed
+        if conversation.started() or not shell.transport.is_active() or not shell.ended or no_status:
             return self._lost(error)
         said = (conversation.stderr + conversation.stdout).decode("utf-8", "replace").strip()
         return CommandFailed(

@@ -9,6 +9,7 @@ import asyncio
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -217,9 +218,14 @@ class EmbeddedServer:
         )
         assert child.stdin and child.stdout and child.stderr
         feed = asyncio.create_task(_pump(process.stdin, child.stdin))
-        await asyncio.gather(_pump(child.stdout, process.stdout), _pump(child.stderr, process.stderr))
-        status = await child.wait()
-        feed.cancel()
+        try:
+            await asyncio.gather(_pump(child.stdout, process.stdout), _pump(child.stderr, process.stderr))
+            status = await child.wait()
+        finally:
+            feed.cancel()
+            if child.returncode is None:  # the client or this server is gone: a login ends like under sshd
+                os.killpg(child.pid, signal.SIGKILL)
+                await child.wait()
         process.exit(status)
 
 

