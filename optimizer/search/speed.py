@@ -25,6 +25,8 @@ HOST_SD = 0.10
 ACCEPT_PRIOR = Prior(noise_cv=(math.log(0.01), 0.7))
 """Greedy accept lengths repeat almost exactly."""
 MIN_FOR_PARTS = 5
+NOISY = 0.06
+"""Run-to-run variation from which the parts are modelled: accept lengths repeat, so they help where speeds do not."""
 MAX_FOR_PARTS = 80
 """With more observations one process knows as much, and three take three times as long."""
 LEVEL_METRIC = "output_tok_s@{level}"
@@ -110,6 +112,8 @@ def fit_speed(
         or not MIN_FOR_PARTS <= len(observations) <= MAX_FOR_PARTS
         or sum(a is not None for a in lengths) < 2
     ):
+        return SpeedModel(tuple(observations), rows, whole)
+    if parts == "auto" and whole.noise_sd < NOISY:
         return SpeedModel(tuple(observations), rows, whole)
     logs = np.log(np.array([a or 1.0 for a in lengths]))
     accept = fit(rows, logs, nuisance=np.diag(np.diag(nuisance)), prior=ACCEPT_PRIOR)

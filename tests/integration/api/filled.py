@@ -132,7 +132,7 @@ def add_trial(db: Database, study: StudyRecord, fence: int, **fields: Any) -> in
         effective={**SPEC["launch"]["flags"], **params},
         launch_command=command(params),
         timings=fields.pop(
-            "timings", {"launch_s": 0.4, "load_s": 290.0, "ready_s": 301.0, "measure_s": 92.0, "stop_s": 21.0}
+            "timings", {"launch_s": 0.4, "load_s": 290.0, "ready_s": 11.0, "measure_s": 92.0, "stop_s": 21.0}
         ),
         **fields,
     )

@@ -470,7 +470,7 @@ def test_the_figures_for_prometheus(service: Service) -> None:
         text = service.client.get("/metrics").text
         assert 'ratchet_studies{state="finished"} 1.0' in text and 'ratchet_studies{state="queued"} 1.0' in text
         assert 'ratchet_starts_wasted{cause="oom_kv_cache"} 2.0' in text
-        assert 'ratchet_phase_seconds{phase="load"}' in text and 'ratchet_phase_seconds{phase="ready"}' not in text
+        assert 'ratchet_phase_seconds{phase="load"}' in text and 'phase="stage' not in text
         assert 'ratchet_study_best_ratio{outcome="win",study="kimi-eagle3"} 1.2' in text
         assert 'ratchet_lease_left_seconds{host="gpu-box"}' in text
 

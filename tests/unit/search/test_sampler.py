@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import tracemalloc
@@ -69,10 +70,12 @@ def test_memory_stays_flat_over_many_suggestions() -> None:
     trials = search.study.trials
     for _ in range(5):
         search.sampler.propose(trials, search.space)
+    gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     for _ in range(60):
         search.sampler.propose(trials, search.space)
+    gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 50_000
