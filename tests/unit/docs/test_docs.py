@@ -98,6 +98,18 @@ def written_in_text(command: Command) -> bool:
     return f"`{command.written}`" in command.page.read_text("utf-8")
 
 
+@pytest.mark.parametrize("name", ["deploy/compose.yaml", "deploy/ratchet.service", "docs/howto/compose.yaml"])
+def test_deployments_call_what_exists(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    if name.endswith(".yaml"):
+        assert yaml.safe_load(text)["services"]
+    calls = re.findall(r"ratchet ((?:serve|worker|key|db)\b[^;&|\n\"']*)", text)
+    assert calls
+    for call in calls:
+        words = tuple(call.split())
+        test_commands_exist_with_their_options(Command(ROOT / name, 1, call, words, form="NAME" in words))
+
+
 def test_a_wrong_command_would_be_found() -> None:
     with pytest.raises(AssertionError, match="no command"):
         find(("stduy", "list"))
