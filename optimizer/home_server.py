@@ -12,7 +12,7 @@ from optimizer import evidence, home_row
 from optimizer.clock import Deadline
 from optimizer.errors import HostError, PortTaken
 from optimizer.http import Probe
-from optimizer.plan import plan_server
+from optimizer.plan import argv_to_keep, plan_server
 from optimizer.remote import guard, home, process
 from optimizer.remote.base import HomeServer
 from optimizer.run import StudyRun
@@ -174,7 +174,7 @@ def winner_to_adopt(run: StudyRun) -> HomeServer | None:
     if run.spec.on_finish != "adopt" or verdict.get("outcome") != "win":
         return None
     plan = plan_server(run, verdict["params"]).plan
-    return HomeServer(argv=plan.argv, env=dict(plan.env), cwd=plan.cwd, port=plan.port, found="adopted")
+    return HomeServer(argv=argv_to_keep(plan, run), env=dict(plan.env), cwd=plan.cwd, port=plan.port, found="adopted")
 
 
 def generates(run: StudyRun) -> bool:

@@ -64,6 +64,13 @@ def alias(run: StudyRun) -> str:
     return str(given) if given else f"ratchet-{run.study.id}"
 
 
+def argv_to_keep(plan: LaunchPlan, run: StudyRun) -> tuple[str, ...]:
+    """Return the words of a server that stays: without a served name of ours, which no client of the owner asks for."""
+    ours = f"ratchet-{run.study.id}"
+    at = plan.argv.index(ours) if plan.served_model == ours and ours in plan.argv else 0
+    return plan.argv[: at - 1] + plan.argv[at + 1 :] if at and plan.argv[at - 1].startswith("--") else plan.argv
+
+
 def command_line(plan: LaunchPlan) -> str:
     """Render a plan as one line that can be pasted into a shell; values of secret variables are masked."""
     env, _ = split_plan_env(plan)

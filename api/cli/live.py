@@ -130,10 +130,16 @@ class View:
         return f"trial {trial.number:3d} {trial.kind:8s} {trial.state:10s} {speed}{accept}  {self.differs(trial)}{why}"
 
 
+SAYS_NOTHING = 10.0
+"""Upper end over lower end of an interval that is not worth reading: two or three restarts make such ones."""
+
+
 def _verdict_line(data: dict[str, Any]) -> str:
-    """One look at the evidence; an interval that is still open is not shown."""
+    """One look at the evidence; an interval that is still open, or says next to nothing, is not shown."""
     low, high = data.get("ci_low"), data.get("ci_high")
-    interval = f" [{low:.3f}, {high:.3f}]" if low and high else ", too early for an interval"
+    interval = (
+        f" [{low:.3f}, {high:.3f}]" if low and high and high / low < SAYS_NOTHING else ", too early for an interval"
+    )
     return (
         f"verdict so far: {data['outcome']}, {data['ratio']:.3f} times home{interval} after {data['restarts']} restarts"
     )

@@ -124,3 +124,4 @@ def test_the_proven_winner_is_adopted_when_its_owner_says_so(box: Box) -> None:
     assert document["verdict"]["outcome"] == "win"
     assert str(box.info()["speculative_algorithm"]).upper() == "EAGLE3"
     assert document["home"]["argv"][-4:] == box.argv[-4:]
+    assert all("--served-model-name" not in command for command in box.servers())

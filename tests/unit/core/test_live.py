@@ -55,6 +55,10 @@ def test_a_look_without_an_interval_yet_is_shown_and_does_not_crash(db: Database
     study = new_study(db)
     look = {"outcome": "undecided", "ratio": 1.02, "ci_low": 0.0, "ci_high": None, "restarts": 1}
     assert seen(db, study, ("verdict", look))[-1].endswith("too early for an interval after 1 restarts")
+    wide = look | {"ci_low": 0.0001, "ci_high": 6890963.8, "restarts": 5}
+    assert seen(db, study, ("verdict", wide))[-1].endswith("too early for an interval after 5 restarts")
+    told = look | {"ci_low": 0.95, "ci_high": 1.1, "restarts": 6}
+    assert "[0.950, 1.100]" in seen(db, study, ("verdict", told))[-1]
 
 
 def test_a_finished_trial_shows_only_searched_flags_that_differ(db: Database) -> None:

@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from optimizer import confirm, evidence, phases, studies
+from optimizer.engines.base import Hardware
 from optimizer.errors import Stopped
 from optimizer.phases import StudyFailed
+from optimizer.plan import argv_to_keep
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
 from optimizer.spec import parse_study
@@ -194,3 +196,15 @@ def test_a_suggestion_without_any_parameter_is_not_the_baseline(db: Database) ->
     run = study_run(db)
     assert full_config(run, None)["threads"] == 2
     assert "threads" not in full_config(run, {})
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, False), ("my-model", True)])
+def test_a_server_that_stays_has_no_name_of_ours(db: Database, given: str | None, kept: bool) -> None:
+    run = study_run(db)
+    config = run.spec.baseline_config() | ({"alias": given} if given else {})
+    effective = run.engine.effective(config, None, Hardware())
+    plan = run.engine.launch_plan(["llama-server"], config, None, effective, given or f"ratchet-{run.study.id}")
+    words = argv_to_keep(plan, run)
+    assert ("--alias" in words) is kept
+    assert not any("ratchet-" in word for word in words)
+    assert [w for w in plan.argv if w not in words] == ([] if kept else ["--alias", f"ratchet-{run.study.id}"])

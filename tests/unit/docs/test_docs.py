@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from api.cli.summary import summary
 from api.settings import ApiSettings
 from optimizer import spec, studies
 from optimizer.clock import SystemClock
+from optimizer.engines.registry import ENGINE_NAMES
 from optimizer.settings import Settings
 from storage.engine import open_database
 from storage.migrate import upgrade
@@ -96,6 +98,18 @@ def test_commands_exist_with_their_options(command: Command) -> None:
 def written_in_text(command: Command) -> bool:
     """In running text a command may be named without its arguments."""
     return f"`{command.written}`" in command.page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["deploy/compose.yaml", "deploy/ratchet.service", "docs/howto/compose.yaml"])
+def test_deployments_call_what_exists(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    if name.endswith(".yaml"):
+        assert yaml.safe_load(text)["services"]
+    calls = re.findall(r"ratchet ((?:serve|worker|key|db)\b[^;&|\n\"']*)", text)
+    assert calls
+    for call in calls:
+        words = tuple(call.split())
+        test_commands_exist_with_their_options(Command(ROOT / name, 1, call, words, form="NAME" in words))
 
 
 def test_a_wrong_command_would_be_found() -> None:
@@ -190,6 +204,23 @@ def test_files_that_are_named_exist(page: Path) -> None:
     )
     made = {"storage/alembic_tree"}  # in the wheel only
     assert [n for n in named if not (ROOT / n).exists() and n not in made and not re.search(r"NAME|ENGINE", n)] == []
+
+
+def test_python_examples_compile_and_import_what_exists() -> None:
+    examples = [b for page in PAGES for b in docs.blocks(page) if re.search(r"^from api\.", b.text, re.MULTILINE)]
+    assert examples
+    for block in examples:
+        compile(block.text, name_of(block), "exec")
+        for module, name in re.findall(r"^from (api[\w.]*) import (\w+)", block.text, re.MULTILINE):
+            assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("engine", ENGINE_NAMES)
+def test_engines_page_names_the_versions_of_the_table(engine: str) -> None:
+    text = (ROOT / "docs/reference/engines.md").read_text("utf-8")
+    row = next(r for r in docs.rows(text, "engine") if r[0].lower().replace(".", "") == engine)
+    table = json.loads((ROOT / f"optimizer/engines/{engine}/flags.json").read_text("utf-8"))
+    assert re.findall(r"\d[\w.]*", row[1]) == [str(v) for v in table["versions"]]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
