@@ -44,7 +44,7 @@ def _make_fast(url: str) -> None:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as conn:
-        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+        for setting in ("fsync", "full_page_writes"):
             conn.execute(f"ALTER SYSTEM SET {setting} = off".encode())
         conn.execute("SELECT pg_reload_conf()")
 

@@ -78,7 +78,7 @@ def test_memory_stays_flat_over_many_suggestions() -> None:
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert grown < 50_000
+    assert grown < 500_000  # one kept set of candidates per suggestion would be several megabytes
 
 
 def test_needs_no_torch() -> None:
