@@ -91,6 +91,12 @@ def home_start_s(run: StudyRun) -> float | None:
     return max(starts, default=None)
 
 
+def longest_start_s(run: StudyRun) -> float | None:
+    """The longest proven start of any configuration of this study; None before there is one."""
+    starts = [sum(t.timings.get(k, 0.0) for k in START_PHASES) for t in all_trials(run) if "ready_s" in t.timings]
+    return max(starts, default=None)
+
+
 def restore_reserve_s(run: StudyRun) -> float:
     """Seconds to keep free for putting home back: twice its start and a stop; a quarter of a window when unknown."""
     start_s = home_start_s(run)

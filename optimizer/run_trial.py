@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field, replace
 
-from optimizer import readiness, trial_log
+from optimizer import evidence, readiness, trial_log
 from optimizer.bench import measure, output_check, soak
 from optimizer.bench.base import Measurement, OutputCheck
 from optimizer.clock import Deadline
@@ -28,6 +28,8 @@ from storage.records import TrialRecord
 STOP_TIMEOUT_S = 180.0
 """A stop that takes longer (TERM, KILL, GPU memory that lags tens of seconds) is not proved: a human must look."""
 LAUNCH_TIMEOUT_S = 60.0
+PATIENCE, PATIENCE_S = 4.0, 120.0
+"""A start may take four times the longest seen so far and two minutes more: other flags compile and capture longer."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +170,12 @@ def soak_under_load(run: StudyRun, plan: LaunchPlan, url: str, measurement: Meas
 
 
 def ready_timeout_s(run: StudyRun) -> float:
-    """How long a start may take: what the spec allows, and never beyond the window's end."""
+    """How long a start may take: by what this model needed on this host before, within the spec and the window."""
     left = run.lease.time_left_s()
     limit = run.spec.budget.ready_timeout_s
+    seen = evidence.longest_start_s(run)
+    if seen is not None:
+        limit = min(limit, PATIENCE_S + PATIENCE * seen)
     return limit if left is None else max(1.0, min(limit, left))
 
 

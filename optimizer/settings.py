@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -21,7 +22,7 @@ class Settings(BaseSettings):
 
     db_url: str = ""
     """SQLAlchemy URL; empty means a SQLite file in `data_dir`."""
-    data_dir: Path = default_data_dir()
+    data_dir: Path = Field(default_factory=default_data_dir)
     """Where reports and the default database live."""
     lease_ttl_s: float = 60.0
     lease_renew_s: float = 10.0

@@ -48,8 +48,10 @@ def window_of(db: Database, study: StudyRecord) -> WindowRecord | None:
 def look(db: Database, study: StudyRecord, now: datetime) -> WindowView:
     """Say whether a study may work now, and until when."""
     window = window_of(db, study)
-    if window is None or not window.enabled:
+    if window is None:
         return ALWAYS
+    if not window.enabled:
+        return WindowView(open=False, reason=f"window {window.name} is switched off")
     opening = windows.current(window, now)
     if opening is not None and not _done_for_now(study, opening.opens_at):
         return WindowView(open=True, work_until=opening.closes_at)

@@ -68,7 +68,12 @@ def advance(
         study = studies.find(conn, study_id)
     if study is None or study.state not in WORKABLE:
         return None
-    window = windowing.look(db, study, clock.now())
+    try:
+        window = windowing.look(db, study, clock.now())
+    except RatchetError as error:
+        refused = _failed(db, study, error)
+        _end(db, study.id, refused, clock.now())
+        return refused
     if not window.open and study.state != S.STOPPING:
         move(db, study.id, {S.QUEUED, S.RUNNING}, S.WAITING_WINDOW, window.reason, clock.now())
         return None

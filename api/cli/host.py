@@ -10,7 +10,9 @@ import click
 from api.cli.output import print_json, say
 from api.cli.remote import api_options, connect, json_option
 from api.cli.tables import print_table
-from optimizer.spec import load_yaml, read_text
+from optimizer.errors import HostError
+from optimizer.remote import hostkeys
+from optimizer.spec import HostEntry, load_yaml, parse_host, read_text
 
 MARKS = {"ok": "ok", "warning": "warning", "error": "ERROR", "skipped": "-"}
 
@@ -23,11 +25,17 @@ def host() -> None:
 @host.command()
 @click.argument("file", metavar="FILE.yaml", type=click.Path(path_type=Path))
 @click.option("--replace", is_flag=True, help="Also over a host of the same name.")
+@click.option("--pin", is_flag=True, help="Pin the host key that it shows now, without asking.")
 @api_options
 @json_option
-def add(file: Path, replace: bool, api: str, key: str | None, as_json: bool) -> None:
-    """Register a host from its file."""
+def add(file: Path, replace: bool, pin: bool, api: str, key: str | None, as_json: bool) -> None:
+    """Register a host from its file; a key that is not known yet is shown first, to be compared and pinned."""
     document = load_yaml(read_text(file, "the host file"), "the host file")
+    entry = parse_host(document)
+    if entry.ssh is not None and entry.ssh.host_key is None:
+        fingerprint = pinned_fingerprint(entry, pin=pin)
+        if fingerprint is not None:
+            document["ssh"]["host_key"] = fingerprint
     with connect(api, key) as ratchet:
         made = ratchet.add_host(document, replace=replace)
     if as_json:
@@ -35,6 +43,26 @@ def add(file: Path, replace: bool, api: str, key: str | None, as_json: bool) -> 
     else:
         click.echo(made["name"])
         say(f"examine it with: ratchet host check {made['name']}")
+
+
+def pinned_fingerprint(entry: HostEntry, *, pin: bool) -> str | None:
+    """Show the key that the host offers; return its fingerprint when a person said (or `pin` says) that it is right.
+
+    None: the key is in known_hosts already, the host cannot be asked from here, or nobody confirmed it.
+    """
+    try:
+        offered = hostkeys.fetch_fingerprint(entry)
+    except HostError as error:
+        say(f"the host key cannot be looked at from here: {error.message}")
+        return None
+    if offered.in_known_hosts:
+        return None
+    say(f"{entry.name} ({offered.address}) shows the {offered.kind} key {offered.fingerprint}")
+    say("compare it on the host's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub (or the file of its type)")
+    if pin or (sys.stdin.isatty() and click.confirm("Is it the same? It is pinned then", default=False, err=True)):
+        return offered.fingerprint
+    say("not pinned: connections are refused until the key is in known_hosts, in the host's file, or given with --pin")
+    return None
 
 
 @host.command("list")

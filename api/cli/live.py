@@ -16,9 +16,10 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+from scipy.special import stdtrit
 
 from optimizer.plan import flags_that_differ
-from storage import events, measurements, studies, trials
+from storage import events, studies, trials
 from storage.engine import Database
 from storage.records import StudyRecord, TrialRecord
 
@@ -39,7 +40,6 @@ class View:
     notes: list[str] = field(default_factory=list)
     study: StudyRecord | None = None
     trials: list[TrialRecord] = field(default_factory=list)
-    intervals: dict[int, tuple[float, float]] = field(default_factory=dict)
     printed: set[int] = field(default_factory=set)
 
     def refresh(self) -> list[str]:
@@ -61,7 +61,6 @@ class View:
         if trial is None or trial.number in self.printed:
             return ""
         self.printed.add(trial.number)
-        self._remember_interval(trial)
         return self.trial_line(trial)
 
     def _line(self, kind: str, data: dict[str, Any]) -> str:
@@ -80,14 +79,14 @@ class View:
             return _verdict_line(data)
         return ""
 
-    def _remember_interval(self, trial: TrialRecord) -> None:
-        with self.db.read() as conn:
-            found = measurements.for_trial(conn, self.study_id, trial.number)
-        if not found or trial.output_tok_s is None:
-            return
-        low, high = found[-1].metrics.get("output_tok_s_ci_low"), found[-1].metrics.get("output_tok_s_ci_high")
-        if low is not None and high is not None:
-            self.intervals[trial.number] = (low, high)
+    def spread(self) -> float | None:
+        """Half width of a 95 % interval of one start, as a share: from the scatter of the baseline's restarts."""
+        values = [
+            t.output_tok_s for t in self.trials if t.arm == "baseline" and t.state == "complete" and t.output_tok_s
+        ]
+        if len(values) < 3:
+            return None
+        return float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / statistics.fmean(values)
 
     def baseline_config(self) -> dict[str, Any]:
         """The effective configuration of the baseline, once it has been started."""
@@ -180,8 +179,8 @@ def table(view: View) -> Group:
 def _speed(view: View, trial: TrialRecord) -> str:
     if trial.output_tok_s is None:
         return trial.phase or trial.state
-    interval = view.intervals.get(trial.number)
-    spread = f" ±{(interval[1] - interval[0]) / 2:.1f}" if interval else ""
+    share = view.spread()
+    spread = f" ±{share * trial.output_tok_s:.1f}" if share is not None else ""
     return f"{trial.output_tok_s:.1f}{spread}" + (" (cut short)" if trial.state == "pruned" else "")
 
 

@@ -23,6 +23,8 @@ from optimizer.remote.tunnel import SshTunnel
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it logs as errors is raised here with a remedy
 
+STATUS_WAIT_S = 0.5
+SPARE_SHELL_S = 2.0
 IDLE_SHELLS = 3
 """Remote shells kept for the next command; more are opened while several threads talk at once."""
 MOST_SHELLS = 8
@@ -134,14 +136,21 @@ class SshLink:
         finally:
             self._free.release()
 
-    def _talk_alone(self, conversation: wire.Conversation, deadline: Deadline) -> Completed:
-        shell = self._idle_shell() or self._new_shell(deadline)
+    def _talk_alone(
+        self, conversation: wire.Conversation, deadline: Deadline, other: RemoteShell | None = None
+    ) -> Completed:
+        shell = other or self._idle_shell() or self._new_shell(deadline)
         try:
             shell.talk(conversation, deadline)
         except (paramiko.SSHException, EOFError, OSError) as error:
+            status = shell.wait_for_status(STATUS_WAIT_S) if shell.ended and not conversation.started() else -1
             shell.close()
             if not conversation.finished() and not deadline.passed:
-                raise self._broken(shell, conversation, error) from error
+                unread = not conversation.started() and conversation.first_try and shell.transport.is_active()
+                spare = self._spare_shell(deadline) if unread and status == -1 else None
+                if spare is None:
+                    raise self._broken(shell, conversation, error, status) from error
+                return self._talk_alone(conversation.again(), deadline, spare)
         if not conversation.finished():
             shell.close()
             if not conversation.started() and shell.proven:
@@ -153,6 +162,13 @@ class SshLink:
             )
         self._keep(shell)
         return conversation.result()
+
+    def _spare_shell(self, deadline: Deadline) -> RemoteShell | None:
+        """Open a shell in place of one that ended before it read anything; None when the connection does not live."""
+        try:
+            return self._new_shell(deadline.sooner(SPARE_SHELL_S))
+        except HostError:
+            return None
 
     def _idle_shell(self) -> RemoteShell | None:
         with self._lock:
@@ -223,16 +239,17 @@ class SshLink:
             remedy="what was started on the host goes on; Ratchet connects again and looks",
         )
 
-    def _broken(self, shell: RemoteShell, conversation: wire.Conversation, error: BaseException) -> HostError:
+    def _broken(
+        self, shell: RemoteShell, conversation: wire.Conversation, error: BaseException, status: int
+    ) -> HostError:
         """Tell a cut connection from a login shell that ended without running anything."""
-        no_status = shell.exit_code == -1  # the channel closed before any status came: cut, though not yet noticed
-        if conversation.started() or not shell.transport.is_active() or not shell.ended or no_status:
-            return self._lost(error)
+        if conversation.started() or not shell.transport.is_active() or status == -1:
+            return self._lost(error)  # closed without a status: cut, though not yet noticed
         said = (conversation.stderr + conversation.stdout).decode("utf-8", "replace").strip()
         return CommandFailed(
             self._name,
-            f"{self._name}: the login shell did not run a command (status {shell.exit_code}): {said[-200:]}",
-            exit_code=shell.exit_code,
+            f"{self._name}: the login shell did not run a command (status {status}): {said[-200:]}",
+            exit_code=status,
             stderr=said,
             remedy="the login user needs a shell that can start /bin/sh (not nologin, no ForceCommand)",
         )

@@ -56,6 +56,11 @@ class RemoteShell:
         """Exit status of the shell, -1 while unknown."""
         return self._channel.exit_status if self._channel.exit_status_ready() else -1
 
+    def wait_for_status(self, seconds: float) -> int:
+        """Return the exit status, which comes a moment after the end of the streams; -1 when none comes."""
+        self._channel.status_event.wait(seconds)
+        return self.exit_code
+
     def close(self) -> None:
         """End the channel; what runs on it ends by itself when it next writes."""
         self._broken = True

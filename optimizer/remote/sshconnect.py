@@ -115,7 +115,7 @@ def _handshake(
 ) -> paramiko.Transport:
     transport = paramiko.Transport(sock)
     try:
-        transport.banner_timeout = max(0.1, deadline.left_s)
+        transport.banner_timeout = max(0.1, 0.8 * deadline.left_s)  # before the handshake's own end, to be told apart
         options = transport.get_security_options()
         wanted = (only_type,) if only_type else known_hosts.pinned_types(pin, hop)
         options.key_types = _ordered(options.key_types, wanted)
@@ -148,6 +148,12 @@ def _handshake_error(host: str, hop: Target, error: BaseException) -> HostError:
             host,
             f"{host}: {where} accepts connections but sends no SSH banner",
             remedy="check that this is the port of sshd; an overloaded sshd (MaxStartups) or a proxy also does this",
+        )
+    if "no existing session" in text:  # paramiko's words for a handshake that did not end in time
+        return Unreachable(
+            host,
+            f"{host}: {where} accepts connections but does not finish the SSH handshake (banner, keys) in time",
+            remedy="check that this is the port of sshd; an overloaded host or a slow link needs a longer timeout",
         )
     if "no acceptable" in text or "incompatible" in text:
         return Unreachable(host, f"{host}: {where} shares no algorithm with us: {error}", remedy="update its sshd")

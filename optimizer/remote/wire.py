@@ -67,6 +67,11 @@ class Conversation:
     stdout: bytearray = field(default_factory=bytearray)
     stderr: bytearray = field(default_factory=bytearray)
     _searched: int = 0
+    first_try: bool = True
+
+    def again(self) -> Conversation:
+        """Return the same script to be sent once more, after a shell that never began it."""
+        return Conversation(self.script, self.stdin, first_try=False)
 
     def payload(self) -> bytes:
         """The framed script, for a shell that evaluates it."""

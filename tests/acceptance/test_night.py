@@ -23,7 +23,7 @@ from storage.records import WindowRecord
 
 pytestmark = [pytest.mark.needs("llama_server"), pytest.mark.slow]
 
-NIGHTS = 6
+NIGHTS = 14
 
 
 class NightClock(SystemClock):
@@ -52,7 +52,7 @@ def test_a_study_goes_on_over_short_nights_and_home_is_back_before_each_ends(sta
     upgrade(db)
     with db.write() as conn:
         windows.put(conn, WindowRecord("w1", "short", "0 1 * * *", "UTC", clock.now(), duration_min=1))
-    spec = build_spec(stage, trials=4, name="nightly").model_copy(update={"window": "short"})
+    spec = build_spec(stage, trials=12, name="nightly").model_copy(update={"window": "short"})
     spec = spec.model_copy(update={"budget": spec.budget.model_copy(update={"confirm_restarts": 6, "candidates": 1})})
     study = studies.create(db, spec, now=clock.now())
     studies.start(db, study.id, now=clock.now())
