@@ -15,6 +15,10 @@ WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 44
 
 
+SAME = 1e-9
+"""Values that lie closer than this share are drawn as one: no tick can be written between them."""
+
+
 @dataclass(frozen=True)
 class Axis:
     """A linear axis from data to pixels, with its ticks at round numbers."""
@@ -33,7 +37,9 @@ class Axis:
 def axis(values: Sequence[float], start_px: float, end_px: float, *, whole: bool = False, pad: float = 0.06) -> Axis:
     """Fit an axis around the values, padded, with about five ticks (`whole`: at integers only)."""
     low, high = min(values), max(values)
-    span = (high - low) or max(abs(high) * 0.1, 1.0)
+    span = high - low
+    if span < SAME * max(1.0, abs(low), abs(high)):
+        span = max(abs(high) * 0.1, 1.0)
     low, high = low - pad * span, high + pad * span
     step = _nice((high - low) / 5)
     if whole:
