@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from optimizer import secrets
 from optimizer.clock import Deadline
-from optimizer.engines.base import Config, Effective, FlagValue, LaunchPlan, split_env
+from optimizer.engines.base import Config, Effective, FlagValue, LaunchPlan
 from optimizer.models import judge
 from optimizer.remote import facts
 from optimizer.run import StudyRun
@@ -91,4 +91,4 @@ def flags_that_differ(baseline: Config, config: Config) -> dict[str, tuple[FlagV
     return {n: (baseline.get(n), config.get(n)) for n in names if baseline.get(n) != config.get(n)}
 
 
-__all__ = ["Planned", "alias", "command_line", "flags_that_differ", "full_config", "plan_server", "split_env"]
+__all__ = ["Planned", "alias", "command_line", "flags_that_differ", "full_config", "plan_server"]

@@ -16,7 +16,7 @@ from optimizer.bench.base import RequestSample, Workload
 from optimizer.clock import Clock, Deadline
 from optimizer.engines.base import ENV_PREFIX, Config, Effective, EngineModule, Hardware
 from optimizer.engines.registry import find_engine
-from optimizer.errors import BadInput, CommandFailed, Problem
+from optimizer.errors import BadInput, Problem
 from optimizer.lease import LeaseKeeper
 from optimizer.models import ModelConfigs, judge, read_configs
 from optimizer.remote import connect, facts
@@ -58,7 +58,6 @@ class StudyRun:
     server: RunningServer | None = None
     """The trial server that runs now, if any."""
     home: HomeServer | None = None
-    home_running: bool = False
     baseline_outputs: list[list[RequestSample]] = field(default_factory=list)
     """The requests of every baseline restart so far, for the output check."""
     reference_tok_s: float | None = None
@@ -272,4 +271,4 @@ def spellings(engine: EngineModule, name: str) -> set[str]:
     return {name, *(w.lstrip("-") for w in written if re.match(r"^--?[a-zA-Z]", w))}
 
 
-__all__ = ["CommandFailed", "StudyRun", "check_flags", "effective", "learn_version", "open_run", "port_of"]
+__all__ = ["StudyRun", "check_flags", "effective", "learn_version", "open_run", "port_of"]

@@ -11,7 +11,6 @@ from urllib.parse import quote
 from zoneinfo import available_timezones
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
@@ -22,7 +21,7 @@ from api.auth import COOKIE, SESSION_TTL, KeyScope, Principal
 from api.deps import Use, authorise, client_address, identify
 from api.pages import content, starters
 from api.problems import ApiProblem, status_of
-from api.reports import build, launch, sentences
+from api.reports.html import environment
 from optimizer import studies as verbs
 from optimizer.errors import NotFound, RatchetError
 from storage import hosts, keys, windows
@@ -172,7 +171,7 @@ def local_path(path: str) -> str:
 def page(template: str, here: str, who: Principal | None, *, status: int = 200, **shown: Any) -> HTMLResponse:
     """Render one page for a caller."""
     may = {s.value: bool(who and who.may(s)) for s in KeyScope}
-    text = _environment().get_template(template).render(here=here, who=who, may=may, **shown)
+    text = environment("api.pages").get_template(template).render(here=here, who=who, may=may, **shown)
     return HTMLResponse(text, status_code=status, headers={"Cache-Control": "no-store"})
 
 
@@ -243,23 +242,3 @@ def _error_page(error: Exception) -> Response:
 @cache
 def _zones() -> list[str]:
     return sorted(z for z in available_timezones() if "/" in z and not z.startswith(("Etc/", "posix/", "right/")))
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("api.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        number=sentences.number,
-        duration=sentences.duration,
-        moment=sentences.moment,
-        wrap_command=launch.wrap,
-        start_s=build.start_s,
-    )
-    environment.globals["flag_text"] = sentences.flag_text
-    return environment

@@ -27,7 +27,7 @@ class FailureGroup:
 def render(data: StudyReportData) -> str:
     """Return the whole file."""
     return (
-        _environment()
+        environment("api.reports")
         .get_template("report.html.j2")
         .render(
             data=data,
@@ -101,9 +101,10 @@ def _style() -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment(package: str) -> Environment:
+    """Return the templates of a package, strict and escaped, with the filters that reports and pages share."""
     environment = Environment(
-        loader=PackageLoader("api.reports"),
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
