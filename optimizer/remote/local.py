@@ -103,7 +103,7 @@ class LocalLink:
             selector.register(process.stdin, selectors.EVENT_WRITE)
             selector.register(process.stdout, selectors.EVENT_READ, conversation.stdout)
             selector.register(process.stderr, selectors.EVENT_READ, conversation.stderr)
-            while not conversation.finished() and not deadline.passed:
+            while not conversation.settled() and not deadline.passed:
                 if selector.get_map() is None or len(selector.get_map()) == 0:
                     return
                 for key, _ in selector.select(deadline.left_s):

@@ -19,6 +19,8 @@ from optimizer.remote import wire
 READ_BYTES = 65536
 LIVENESS_S = 1.0
 """How often a silent wait looks whether the transport is still there."""
+STDERR_WAIT_S = 5.0
+"""How long a script that has ended is waited on for the rest of its standard error."""
 SEND_PAUSE_S = 0.02
 """Wait for the peer's window while a large script is on its way."""
 
@@ -94,17 +96,22 @@ class RemoteShell:
             timer.cancel()
 
     def _exchange(self, pending: memoryview, conversation: wire.Conversation, deadline: Deadline) -> None:
-        channel = self._channel
+        channel, late = self._channel, False
         while not deadline.passed:
             while pending and channel.send_ready():
                 channel.settimeout(max(0.05, deadline.left_s))
                 pending = pending[channel.send(bytes(pending[:READ_BYTES])) :]
             moved = self._drain(conversation)
-            if conversation.finished():
+            if conversation.settled():
                 return
             if moved:
                 continue
+            if conversation.finished():  # only the end of standard error is still on its way
+                deadline = deadline.sooner(STDERR_WAIT_S) if not late else deadline
+                late = True
             if self.ended:
+                if conversation.finished():
+                    return
                 raise EOFError("the remote shell ended")
             wait_s = min(deadline.left_s, SEND_PAUSE_S if pending else LIVENESS_S)
             self._poller.poll(max(1, int(wait_s * 1000)))

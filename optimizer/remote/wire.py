@@ -102,6 +102,10 @@ class Conversation:
         self._searched = at
         return self.stdout.find(b">\n", at + len(self._end)) >= 0
 
+    def settled(self) -> bool:
+        """Say whether the end was seen on both streams; they travel apart, and either may come first."""
+        return self.finished() and f"\n</ratchet-{self.nonce}>\n".encode() in self.stderr
+
     def started(self) -> bool:
         """Say whether the script began at all."""
         return f"\n<ratchet-{self.nonce}>\n".encode() in self.stdout

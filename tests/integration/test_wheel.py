@@ -104,11 +104,9 @@ LOADS = """
 from importlib.resources import files
 from api.client import Ratchet
 from api.demo.assets import lock_file
-from api.pages import routes
-from api.morning import _environment as night
 from optimizer.bench.workload import from_spec
 from optimizer.engines.registry import ENGINE_NAMES, find_engine
-from api.reports import html
+from api.reports.html import environment
 from storage import migrate
 
 assert len(from_spec({"preset": "five-prompts"}).prompts) == 5
@@ -117,10 +115,10 @@ assert "--hash" in lock_file().read_text()
 assert files("api.demo").joinpath("demo.yaml").is_file()
 assert files("optimizer.remote").joinpath("sh/guard.sh").is_file()
 for name in files("api.pages").joinpath("templates").iterdir():
-    routes._environment().get_template(name.name)
+    environment("api.pages").get_template(name.name)
 for name in ("night.html.j2", "night.md.j2"):
-    night().get_template(name)
-assert html and migrate.head() == "HEAD"
+    environment("api.reports").get_template(name)
+assert migrate.head() == "HEAD"
 print(Ratchet("http://127.0.0.1:1").url)
 """
 

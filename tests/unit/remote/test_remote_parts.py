@@ -51,6 +51,17 @@ def test_an_unfinished_frame_is_not_finished() -> None:
     assert conversation.started()
 
 
+def test_standard_error_that_comes_after_the_end_of_output_is_waited_for() -> None:
+    conversation = wire.Conversation("", nonce="n")
+    assert fed(conversation, b"\n<ratchet-n>\nout\n</ratchet-n 42>\n")
+    assert not conversation.settled()
+    conversation.stderr.extend(b"\n<ratchet-n>\nerr")
+    assert not conversation.settled()
+    conversation.stderr.extend(b"\n</ratchet-n>\n")
+    assert conversation.settled()
+    assert conversation.result() == Completed(42, b"out", b"err")
+
+
 def test_a_line_survives_printf() -> None:
     conversation = wire.Conversation("echo 'a\\nb'\necho \\\\", nonce="n")
     line = conversation.line()
