@@ -21,9 +21,8 @@ from optimizer.errors import AuthenticationFailed, HostError, Unreachable
 from optimizer.remote import known_hosts
 from optimizer.remote.target import Target
 
-KEEPALIVE_S = 5
 DEAD_PEER_MS = 15_000
-"""Unacknowledged data (a keepalive at least) for this long ends the connection: the peer or the path is gone."""
+"""Unacknowledged data for this long ends the connection: the peer or the path is gone."""
 
 
 def connect(
@@ -52,7 +51,6 @@ def connect(
             transport = _handshake(host, hop, sock, pin if last else None, deadline, only_type if last else None)
             chain.append(transport)
             authenticate(host, hop, transport, deadline)
-            transport.set_keepalive(KEEPALIVE_S)
     except BaseException:
         close(chain)
         raise
