@@ -33,6 +33,9 @@ from storage.records import StudyRecord
 
 log = structlog.get_logger(__name__)
 
+OUTAGE_S = 240.0
+"""How long a study waits for a host that was cut off; after a longer silence its guard has put home back by default."""
+
 
 @dataclass
 class StudyRun:
@@ -119,7 +122,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
     if record is None:
         raise BadInput(f"host {study.host} is not registered any more", remedy="register it again")
     host = HostEntry.model_validate(record.entry)
-    link = connect.open_link(host, known_host_key=record.host_key)
+    link = connect.open_link(host, known_host_key=record.host_key, outage_s=OUTAGE_S)
     try:
         engine = find_engine(spec.engine)
         hardware = facts.hardware(link, deadline=Deadline.after(60))

@@ -16,9 +16,8 @@ import structlog
 
 from optimizer.clock import Deadline
 from optimizer.errors import CommandFailed, CommandTimeout, ConnectionLost, HostError, HostKeyRejected, Unreachable
-from optimizer.remote import known_hosts, sshconnect, wire
+from optimizer.remote import known_hosts, pulse, sshconnect, wire
 from optimizer.remote.base import Completed, Tunnel
-from optimizer.remote.pulse import DEAD_S, Pulse
 from optimizer.remote.shell import RemoteShell
 from optimizer.remote.target import Target
 from optimizer.remote.tunnel import SshTunnel
@@ -56,7 +55,7 @@ class SshLink:
         """How long an outage is waited for by what may be repeated, beyond the deadline of its own work."""
         self._chain: list[paramiko.Transport] = []
         self._idle: list[RemoteShell] = []
-        self._pulse: Pulse | None = None
+        self._pulse: pulse.Pulse | None = None
         self._past_stalls = 0
         self._lock = threading.Lock()
         self._connecting = threading.Lock()
@@ -78,7 +77,8 @@ class SshLink:
     def disturbances(self) -> int:
         """How often the connection was replaced or stalled so far; unequal numbers void what was measured between."""
         with self._lock:
-            return self.connections + self._past_stalls + (self._pulse.stalls if self._pulse else 0)
+            cut = bool(self._chain) and not self._chain[-1].is_active()
+            return self.connections + cut + self._past_stalls + (self._pulse.stalls if self._pulse else 0)
 
     def run(self, argv: Sequence[str], *, deadline: Deadline, stdin: bytes = b"") -> Completed:
         """Run one command and wait; every argument arrives literally."""
@@ -121,7 +121,7 @@ class SshLink:
         self._forget()
         chain = self._connect(deadline.sooner(self._connect_timeout_s))
         with self._lock:
-            self._chain, self._pulse = chain, Pulse(chain[-1])
+            self._chain, self._pulse = chain, pulse.Pulse(chain[-1])
             self.connections += 1
         if self.connections > 1:
             log.info("link.connected_again", host=self._name, connections=self.connections)
@@ -152,8 +152,8 @@ class SshLink:
     def _doubtful(self, transport: paramiko.Transport) -> bool:
         """Say whether the host owes this connection an answer for so long that it is rather gone than slow."""
         with self._lock:
-            pulse = self._pulse if self._chain and self._chain[-1] is transport else None
-        return pulse is None or pulse.unanswered_s >= DOUBT_S
+            beat = self._pulse if self._chain and self._chain[-1] is transport else None
+        return beat is None or beat.unanswered_s >= DOUBT_S
 
     def _talk(self, conversation: wire.Conversation, deadline: Deadline) -> Completed:
         self.commands += 1
@@ -266,7 +266,7 @@ class SshLink:
     def _lost(self, error: BaseException) -> ConnectionLost:
         with self._lock:
             silent = self._pulse is not None and self._pulse.silent
-        detail = f"no answer for {DEAD_S:g} s" if silent else str(error) or type(error).__name__
+        detail = f"no answer for {pulse.DEAD_S:g} s" if silent else str(error) or type(error).__name__
         return ConnectionLost(
             self._name,
             f"{self._name}: the SSH connection broke in the middle of a command ({detail})",

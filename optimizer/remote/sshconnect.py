@@ -148,11 +148,7 @@ def _handshake_error(host: str, hop: Target, error: BaseException) -> HostError:
             remedy="check that this is the port of sshd; an overloaded sshd (MaxStartups) or a proxy also does this",
         )
     if "no existing session" in text:  # paramiko's words for a handshake that did not end in time
-        return Unreachable(
-            host,
-            f"{host}: {where} accepts connections but does not finish the SSH handshake (banner, keys) in time",
-            remedy="check that this is the port of sshd; an overloaded host or a slow link needs a longer timeout",
-        )
+        return _no_answer(host, hop)
     if "no acceptable" in text or "incompatible" in text:
         return Unreachable(host, f"{host}: {where} shares no algorithm with us: {error}", remedy="update its sshd")
     return Unreachable(
@@ -162,11 +158,20 @@ def _handshake_error(host: str, hop: Target, error: BaseException) -> HostError:
     )
 
 
+def _no_answer(host: str, hop: Target) -> Unreachable:
+    return Unreachable(
+        host,
+        f"{host}: {hop.hostname}:{hop.port} accepts connections but does not finish the SSH handshake in time",
+        remedy="check that this is the port of sshd; an overloaded host or a slow link needs a longer timeout",
+    )
+
+
 def authenticate(host: str, hop: Target, transport: paramiko.Transport, deadline: Deadline) -> None:
     """Try the credentials of a target in order: agent, then key files.
 
     Raises:
         AuthenticationFailed: says which were tried and why each was of no use.
+        Unreachable: the conversation broke off; the credentials may be right.
     """
     tried: list[str] = []
     for label, key in _credentials(host, hop, tried):
@@ -178,10 +183,14 @@ def authenticate(host: str, hop: Target, transport: paramiko.Transport, deadline
         except paramiko.BadAuthenticationType as error:
             tried.append(f"{label} (the host only allows {', '.join(error.allowed_types)})")
         except paramiko.AuthenticationException as error:
+            if "timeout" in str(error).lower():
+                raise _no_answer(host, hop) from error
             if not transport.is_active():
+                if not tried:  # a host ends the conversation after too many keys, not at the first
+                    raise _handshake_error(host, hop, error) from error
                 tried.append(f"{label} (then the host ended the conversation)")
                 break
-            tried.append(label if "timeout" not in str(error).lower() else f"{label} (no answer in time)")
+            tried.append(label)
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise _handshake_error(host, hop, error) from error
     what = "; ".join(tried) if tried else "no key file and no agent key was found"

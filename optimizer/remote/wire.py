@@ -20,9 +20,9 @@ REMOTE_COMMAND = '/bin/sh -c \'exec 3<&0; while IFS= read -r r_in; do eval "$(pr
 
 ORPHAN_S = 120
 """What a script has left when its connection goes away: longer than a launch or a stop, which must not end halfway."""
-_WATCH = f"""(
+_WATCH = """(
     IFS= read -r r_in && exit
-    r_left={ORPHAN_S}
+    r_left=%d
     while [ $r_left -gt 0 ]; do sleep 1; r_left=$((r_left - 1)); done
     kill -s KILL -- -$$
 ) <&3 3<&- >/dev/null 2>&1 &
@@ -95,7 +95,7 @@ class Conversation:
         inner = f"(\n{self.script}\n) 3<&-"
         body = f"{before} {inner}" if before.endswith("|") else f"{inner} {before}"
         return encode(
-            (_WATCH if watched else "")
+            (_WATCH % ORPHAN_S if watched else "")
             + f"printf '\\n<{mark}>\\n'; printf '\\n<{mark}>\\n' >&2\n{body}\nr_status=$?\n"
             + (_UNWATCH if watched else "")
             + f"printf '\\n</{mark}>\\n' >&2; printf '\\n</{mark} %d>\\n' $r_status\n(exit $r_status)\n"

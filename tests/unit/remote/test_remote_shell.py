@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paramiko.buffered_pipe import BufferedPipe
@@ -27,8 +28,8 @@ class Channel:
     eof_received = False
 
     def __init__(self) -> None:
-        self.in_buffer = BufferedPipe()
-        self.in_stderr_buffer = BufferedPipe()
+        self.in_buffer: Any = BufferedPipe()
+        self.in_stderr_buffer: Any = BufferedPipe()
 
     def exec_command(self, command: str) -> None:
         assert command == wire.REMOTE_COMMAND
@@ -49,16 +50,16 @@ class Channel:
             self.in_stderr_buffer.feed(err)
 
     def recv_ready(self) -> bool:
-        return self.in_buffer.read_ready()
+        return bool(self.in_buffer.read_ready())
 
     def recv_stderr_ready(self) -> bool:
-        return self.in_stderr_buffer.read_ready()
+        return bool(self.in_stderr_buffer.read_ready())
 
     def recv(self, most: int) -> bytes:
-        return self.in_buffer.read(most)
+        return bytes(self.in_buffer.read(most))
 
     def recv_stderr(self, most: int) -> bytes:
-        return self.in_stderr_buffer.read(most)
+        return bytes(self.in_stderr_buffer.read(most))
 
     def close(self) -> None:
         self.closed = True
