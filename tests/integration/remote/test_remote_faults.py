@@ -154,7 +154,7 @@ def test_a_connection_that_is_swallowed_is_given_up_in_the_middle_of_a_command(f
     swallow.join()
     assert "\n" not in str(lost.value) and lost.value.remedy
     assert far.sh("echo hello", deadline=Deadline.after(40)).text == "hello\n"
-    assert far.connections == 2
+    assert far.connections >= 2
 
 
 @pytest.mark.usefixtures("impatient")
