@@ -101,8 +101,7 @@ class StudyRun:
 
 def port_of(spec: StudySpec) -> int:
     """Return the port of the launch flags, or the engine's default."""
-    defaults = {"sglang": 30000, "vllm": 8000, "llamacpp": 8080}
-    return int(spec.launch.flags.get("port", defaults[spec.engine]))
+    return int(spec.launch.flags.get("port", find_engine(spec.engine).default_port))
 
 
 def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeeper, clock: Clock) -> StudyRun:

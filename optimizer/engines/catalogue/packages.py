@@ -96,6 +96,15 @@ CAUSES = (
     cause(
         "environment_broken",
         G,
+        r"^(?:\w+\.)*(?:value|attribute|type|runtime|name)error: ",
+        near=r"/(?:transformers|torch|torchvision|numpy|triton|flashinfer|tokenizers)/__init__\.py\""
+        r", line \d+, in <module>",
+        summary="a package of the installation fails while it is imported",
+        remedy="restore the versions that this release of the engine pins",
+    ),
+    cause(
+        "environment_broken",
+        G,
         r"^\s*(?:importerror|modulenotfounderror): ",
         r"(?:importerror|modulenotfounderror): ",
         summary="a module cannot be imported",
