@@ -56,6 +56,7 @@ CAUSES = (
         r"|supports? only|unsupported|incompatible|mutually exclusive|conflicts? with"
         r"|requires? (?:that|the|--|a |an )|not implemented|must be (?:set|used|enabled|disabled"
         r"|specified|provided|less|greater|at|equal|one|in|>|<|=|none|true|false|positive|between))",
+        r"(?:error|exception): .{0,400}\bplease (?:adjust|disable|enable|set|specify|remove|choose)\b",
         r"notimplementederror",
         r"user-specified .{0,60}(?:greater|larger|longer) than|(?:max_model_len|context[_ -]length) .{0,60}exceeds",
         r"no (?:valid|supported|common|compatible|available) (?:attention )?(?:backend|block size"

@@ -72,6 +72,15 @@ CAUSES = (
         r"|is not defined for option 'gpu-name'|out of memory",
     ),
     cause(
+        "kernel_not_compiled",
+        G,
+        r"^(?:\w+\.)*(?:runtime|assertion|value|type)error\b",
+        near=r"(?:deep_gemm|flashinfer)/jit/|triton/compiler/|torch/utils/cpp_extension\.py",
+        unless=r"permission denied|no space left|out of memory|illegal memory",
+        summary="a kernel could not be compiled on this host",
+        remedy="install the compiler chain (nvcc of the right CUDA, ninja, gcc, headers) or a prebuilt kernel cache",
+    ),
+    cause(
         "environment_broken",
         C,
         r"is already used by a transformers|numpy\.dtype size changed",

@@ -202,6 +202,7 @@ CAUSES = (
         "spec_inactive",
         C,
         r"failed to initialize speculative|speculative decoding (?:is )?(?:not supported|disabled)",
+        r"speculative .{0,60}but the server was not started with",
         r"no implementations? specified for speculative|draft model is not compatible, disabling",
         summary="speculation could not be set up, and the server runs without it",
         remedy="check -md and --spec-type against the installed build",
