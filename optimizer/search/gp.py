@@ -37,12 +37,15 @@ class Prior:
     anything: tuple[float, float] = (np.log(0.5), 1.0)
     own_cv: tuple[float, float] = (np.log(0.02), 0.7)
     """What nothing but the configuration itself explains, as a fraction, before standardising."""
+    drift_cv: tuple[float, float] = (np.log(0.005), 1.0)
+    """What neighbours in time share, as a fraction, before standardising."""
     noise_cv: tuple[float, float] = (np.log(0.03), 0.7)
     """Run-to-run variation as a fraction, before standardising."""
 
     def moments(self, dims: int, scale: float) -> tuple[Floats, Floats]:
         """Return means and standard deviations of all hyperparameters, the variances of `scale`d data last."""
-        variances = [(2 * (mean - np.log(scale)), 2 * sd) for mean, sd in (self.own_cv, self.noise_cv)]
+        fractions = (self.own_cv, self.drift_cv, self.noise_cv)
+        variances = [(2 * (mean - np.log(scale)), 2 * sd) for mean, sd in fractions]
         both = np.array([*[self.relevance] * dims, self.main, self.pairs, self.anything, *variances])
         return both[:, 0], both[:, 1]
 
@@ -58,7 +61,7 @@ class Fit:
     offset: float
     scale: float
     nuisance: Floats
-    """Covariance of what is not the configuration's (hosts, partial measurements), standardised."""
+    """Covariance of what is not the configuration's (hosts, drift, partial measurements), standardised."""
     targets: Floats
     lower: Floats
     alpha: Floats
@@ -104,30 +107,41 @@ class Fit:
         return float(self.scale * np.sqrt(self.noise))
 
 
-def fit(rows: Encoded, values: Floats, *, nuisance: Floats | None = None, prior: Prior | None = None) -> Fit:
+def fit(
+    rows: Encoded,
+    values: Floats,
+    *,
+    nuisance: Floats | None = None,
+    drift: Floats | None = None,
+    prior: Prior | None = None,
+) -> Fit:
     """Fit a process by maximum a posteriori; deterministic.
 
     `values` are logarithms; `nuisance` is a covariance of what does not belong to the configuration, in units of
-    `values` squared (a diagonal for partial measurements, blocks for hosts).
+    `values` squared (a diagonal for partial measurements, blocks for hosts); `drift` is the correlation of what changes
+    slowly with time, whose size is learnt.
     """
     offset = float(np.mean(values))
     spread = float(np.std(values)) if len(values) > 2 else 0.0
     scale = max(spread, MIN_SCALE)
     targets = (values - offset) / scale
-    aside = np.zeros((len(values), len(values))) if nuisance is None else nuisance / scale**2
+    nothing = np.zeros((len(values), len(values)))
+    aside = nothing if nuisance is None else nuisance / scale**2
+    drift = nothing if drift is None else drift
     start, sds = (prior or Prior()).moments(rows.codes.shape[1], scale)
-    objective = Objective(rows, targets, aside, start, sds)
+    objective = Objective(rows, targets, aside, drift, start, sds)
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": MAX_ITERATIONS})
-    kernel, noise = hyperparameters(found.x if np.all(np.isfinite(found.x)) else start)
+    kernel, drifting, noise = hyperparameters(found.x if np.all(np.isfinite(found.x)) else start)
+    aside = aside + drifting * drift
     lower, alpha = _solved(kernel, noise, rows, targets, aside)
     return Fit(rows, kernel, noise, offset, scale, aside, targets, lower, alpha)
 
 
-def hyperparameters(theta: Floats) -> tuple[Kernel, float]:
-    """Return the kernel and the noise of logarithms as they are optimised."""
+def hyperparameters(theta: Floats) -> tuple[Kernel, float, float]:
+    """Return kernel, drift and noise of logarithms as they are optimised."""
     values = np.exp(np.clip(theta, *BOUNDS))
-    main, pairs, anything, own, noise = (float(v) for v in values[-5:])
-    return Kernel(values[:-5], main, pairs, anything, own), noise
+    main, pairs, anything, own, drift, noise = (float(v) for v in values[-6:])
+    return Kernel(values[:-6], main, pairs, anything, own), drift, noise
 
 
 def _solved(
@@ -154,15 +168,18 @@ def _cholesky(covariance: Floats) -> Floats:
 class Objective:
     """Negative log posterior of the hyperparameters with its gradient."""
 
-    def __init__(self, rows: Encoded, targets: Floats, nuisance: Floats, means: Floats, sds: Floats) -> None:
+    def __init__(
+        self, rows: Encoded, targets: Floats, nuisance: Floats, drift: Floats, means: Floats, sds: Floats
+    ) -> None:
         self.parts = Sensitivities(rows)
-        self.targets, self.nuisance, self.means, self.sds = targets, nuisance, means, sds
+        self.targets, self.nuisance, self.drift = targets, nuisance, drift
+        self.means, self.sds = means, sds
 
     def __call__(self, theta: Floats) -> tuple[float, Floats]:
         n = len(self.targets)
         theta = np.clip(theta, *BOUNDS)
-        kernel, noise = hyperparameters(theta)
-        covariance = self.parts.covariance(kernel).reshape(n, n) + self.nuisance
+        kernel, drift, noise = hyperparameters(theta)
+        covariance = self.parts.covariance(kernel).reshape(n, n) + self.nuisance + drift * self.drift
         covariance[np.diag_indices(n)] += noise + JITTER
         try:
             lower = cholesky(covariance, lower=True, check_finite=False)
@@ -173,5 +190,6 @@ class Objective:
         away = (theta - self.means) / self.sds
         value = 0.5 * self.targets @ alpha + np.log(np.diag(lower)).sum() + 0.5 * away @ away
         sensitivity = 0.5 * (inverse - np.outer(alpha, alpha))
-        gradient = np.append(self.parts.gradient(kernel, sensitivity.ravel()), noise * np.trace(sensitivity))
+        aside = [drift * np.sum(sensitivity * self.drift), noise * np.trace(sensitivity)]
+        gradient = np.concatenate([self.parts.gradient(kernel, sensitivity.ravel()), aside])
         return float(value), gradient + away / self.sds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -44,8 +46,9 @@ def test_the_gradient_is_the_derivative() -> None:
     encoder = Encoder(SPACE)
     seen = observations(12)
     rows = encoder.encode([o.features for o in [*seen, seen[0]]])
-    objective = Objective(rows, np.linspace(-1, 1, 13), np.zeros((13, 13)), *Prior().moments(5, 0.2))
-    at = np.linspace(-1.5, 0.5, 10)
+    drift = np.exp(-np.abs(np.subtract.outer(np.arange(13.0), np.arange(13.0))) / 5)
+    objective = Objective(rows, np.linspace(-1, 1, 13), np.zeros((13, 13)), drift, *Prior().moments(5, 0.2))
+    at = np.linspace(-1.5, 0.5, 11)
     gradient = objective(at)[1]
     for i in range(len(at)):
         step = np.zeros(len(at))
@@ -105,6 +108,24 @@ def test_ratios_to_the_baseline_undo_drift() -> None:
     encoder = Encoder(SPACE)
     means = [fit_speed(encoder, seen).measured_means() for seen in (plain, drifted)]
     assert np.allclose(means[0] - np.log(90.0), means[1], atol=0.01)
+
+
+def test_drift_is_told_apart_by_repeats_of_one_configuration() -> None:
+    drift = np.linspace(1.0, 0.7, 36)
+    seen: list[Observation] = []
+    plain = iter(observations(40))
+    home = next(plain)
+    for i, factor in enumerate(drift):
+        o = home if i % 6 == 0 else next(plain)
+        seen.append(replace(o, value=(o.value or 0) * factor))
+    encoder = Encoder(SPACE)
+    rest = observations(90)[40:]
+    truth = np.log([o.value or 0.0 for o in rest])
+    rows = encoder.encode([o.features for o in rest])
+    aware = fit_speed(encoder, seen).predict(rows)[0]
+    blind = fit(encoder.encode([o.features for o in seen]), np.log([o.value or 1.0 for o in seen])).predict(rows)[0]
+    spread = [float(np.std(mean - truth)) for mean in (aware, blind)]
+    assert spread[0] < 0.7 * spread[1]
 
 
 def test_learns_a_conjunction_from_few_failures() -> None:
