@@ -1,7 +1,7 @@
 """An exact Gaussian process over configurations, small enough to fit anew at every suggestion.
 
-Decides the priors and how hyperparameters are found; the covariance itself is `kernel.py`. Knows nothing of Optuna, flags
-or acquisition.
+Decides the priors and how hyperparameters are found; the covariance itself is `kernel.py`. Knows nothing of Optuna,
+flags or acquisition.
 """
 
 from __future__ import annotations
@@ -97,9 +97,7 @@ class Fit:
         targets = np.concatenate([self.targets, self.kernel.between(rows, self.rows) @ self.alpha])
         nuisance = np.pad(self.nuisance, ((0, len(rows)), (0, len(rows))))
         lower, alpha = _solved(self.kernel, self.noise, self.rows.joined(rows), targets, nuisance)
-        return replace(
-            self, rows=self.rows.joined(rows), nuisance=nuisance, targets=targets, lower=lower, alpha=alpha
-        )
+        return replace(self, rows=self.rows.joined(rows), nuisance=nuisance, targets=targets, lower=lower, alpha=alpha)
 
     @property
     def noise_sd(self) -> float:
@@ -144,9 +142,7 @@ def hyperparameters(theta: Floats) -> tuple[Kernel, float, float]:
     return Kernel(values[:-6], main, pairs, anything, own), drift, noise
 
 
-def _solved(
-    kernel: Kernel, noise: float, rows: Encoded, targets: Floats, nuisance: Floats
-) -> tuple[Floats, Floats]:
+def _solved(kernel: Kernel, noise: float, rows: Encoded, targets: Floats, nuisance: Floats) -> tuple[Floats, Floats]:
     """Return the decomposed covariance of the data, and its solution for the targets."""
     covariance = kernel.between(rows, rows) + nuisance
     covariance[np.diag_indices_from(covariance)] += noise + JITTER

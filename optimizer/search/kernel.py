@@ -23,8 +23,8 @@ AMPLITUDES = ("main", "pairs", "anything", "own")
 class Kernel:
     """Hyperparameters of the covariance, for standardised data.
 
-    `main` weighs the sum of effects z of single flags, `pairs` the sum of all z_i z_j, `anything` one term over all flags
-    at once, `own` the deviation that a configuration shares with nothing but its repeats.
+    `main` weighs the sum of effects z of single flags, `pairs` the sum of all z_i z_j, `anything` one term over all
+    flags at once, `own` the deviation that a configuration shares with nothing but its repeats.
     """
 
     relevance: Floats

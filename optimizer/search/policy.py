@@ -73,10 +73,12 @@ class Options:
     draws: int = 600
 
     @classmethod
-    def for_objective(cls, subject_to: Mapping[str, Limit], levels: Mapping[int, float] | None = None) -> Options:
+    def for_objective(
+        cls, subject_to: Mapping[str, Limit], levels: Mapping[int, float], *, per_hour: bool = False
+    ) -> Options:
         """Return the options of a specification's objective: its limits, and weights of concurrency levels."""
         limits = {name: (limit.min, limit.max) for name, limit in subject_to.items()}
-        return cls(limits=limits, levels=dict(levels or {}))
+        return cls(limits=limits, levels=dict(levels), per_hour=per_hour)
 
 
 @dataclass(frozen=True)

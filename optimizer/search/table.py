@@ -222,10 +222,10 @@ def _value(parameter: Parameter, text: str) -> FlagValue | None:
         return True if text.lower() in ON or text == parameter.name else None
     values = (*parameter.ladder, *parameter.special)
     number = _float(text)
-    for same in (lambda v: str(v) == text, lambda v: _close(v, number), lambda v: str(v).lower() == text.lower()):
-        found = next((v for v in values if same(v)), None)
-        if found is not None:
-            return found
+    alike = [v for v in values if str(v) == text] or [v for v in values if _close(v, number)]
+    alike = alike or [v for v in values if str(v).lower() == text.lower()]
+    if alike:
+        return alike[0]
     if number is None or parameter.low is None or parameter.high is None:
         return None
     if not parameter.low <= number <= parameter.high:

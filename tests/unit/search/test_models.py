@@ -221,6 +221,7 @@ def test_the_maximum_is_found_without_asking_for_every_survival() -> None:
 def test_the_objective_of_a_specification_becomes_options() -> None:
     from optimizer.spec import Limit
 
-    options = policy.Options.for_objective({"ttft_p99_ms": Limit(max=800.0)}, {1: 0.7, 8: 0.3})
+    options = policy.Options.for_objective({"ttft_p99_ms": Limit(max=800.0)}, {1: 0.7, 8: 0.3}, per_hour=True)
+    assert options.per_hour
     assert options.limits == {"ttft_p99_ms": (None, 800.0)}
     assert options.levels == {1: 0.7, 8: 0.3}
