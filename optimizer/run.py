@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from optimizer import former
 from optimizer.bench import workload as workloads
 from optimizer.bench.base import RequestSample, Workload
 from optimizer.clock import Clock, Deadline
@@ -130,6 +131,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=set(spec.launch.flags)
         )
         space, left_out = only_known(space, spec, engine, known_flags)
+        space = replace(space, known=(*space.known, *former.results(db, study, spec, hardware)))
         fixed = {**spec.launch.flags, **dict.fromkeys(left_out, False)}
         models = read_configs(link, spec, space, deadline=Deadline.after(60))
         run = StudyRun(
@@ -152,7 +154,9 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
                 ),
                 sampler=spec.sampler,
                 seed=spec.seed,
-                options=Options(limits={n: (v.min, v.max) for n, v in spec.objective.subject_to.items()}),
+                options=Options.for_objective(
+                    spec.objective.subject_to, spec.objective.levels, per_hour=spec.budget.hours is not None
+                ),
             ),
             link=link,
             lease=lease,
