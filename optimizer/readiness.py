@@ -45,7 +45,8 @@ class Ready:
 class _Watch:
     """Follows one starting server: its log by offset, its stages, and when it last showed life."""
 
-    def __init__(self, hints: tuple[str, ...]) -> None:
+    def __init__(self, hints: tuple[str, ...], on_log: Callable[[bytes], None]) -> None:
+        self._on_log = on_log
         self._hints = [re.compile(h, re.IGNORECASE) for h in hints]
         self._clock = SystemClock()
         self._started = self._clock.monotonic()
@@ -70,6 +71,8 @@ class _Watch:
         self._last_cpu = status.cpu_ticks
         self.offset += len(status.log_chunk)
         self.tail = (self.tail + status.log_chunk)[-LOG_TAIL_BYTES:]
+        if status.log_chunk:
+            self._on_log(self.tail)
         text = status.log_chunk.decode("utf-8", "replace")
         reached = []
         for hint in self._hints:
@@ -94,11 +97,13 @@ def wait_until_ready(
     timeout_s: float,
     check: Callable[[], None],
     on_stage: Callable[[str], None] = lambda _: None,
+    on_log: Callable[[bytes], None] = lambda _: None,
     stall_s: float = STALL_S,
 ) -> Ready:
     """Wait for the proof that `server` serves `plan`, at most `timeout_s` seconds.
 
-    `check` is called between polls and may raise (a stop was asked); `on_stage` hears each log stage once.
+    `check` is called between polls and may raise (a stop was asked); `on_stage` hears each log stage once, and
+    `on_log` the end of the log whenever it has grown.
 
     Raises:
         ServerFailed: it died, hangs, or cannot generate; carries the explanation and the log's tail.
@@ -106,7 +111,7 @@ def wait_until_ready(
     """
     engine = find_engine(engine_name)
     readiness = engine.readiness(plan)
-    watch = _Watch(readiness.log_hints)
+    watch = _Watch(readiness.log_hints, on_log)
     deadline = Deadline.after(timeout_s)
     with Probe(url) as probe:
         _wait_for_health(link, server, readiness, watch, probe, engine_name, plan, deadline, check, on_stage, stall_s)

@@ -122,6 +122,7 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
                 timeout_s=ready_timeout_s(run),
                 check=run.lease.check,
                 on_stage=steps.stage,
+                on_log=steps.show_log,
             )
         with steps.phase("measure"), steady(run, path):
             measurement = measure.measure(
