@@ -205,6 +205,13 @@ class VerdictOut(BaseModel):
     baseline_tok_s: float | None
     best_tok_s: float | None
     looks: list[VerdictLook]
+    learnt: list[str]
+    """What the search's models say of the flags, in sentences; no restart has proved it."""
+    changes: JsonObject | None
+    """What each changed flag of the best brought, flags without effect, values at an end of their range."""
+    importance: dict[str, dict[str, float]]
+    """Share of each flag in speed, accepted length and step time, by the models; each sums to 1."""
+    best_by_level: JsonObject
 
 
 class ImportanceOut(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from api.auth import usable
-from api.reports import html, launch
+from api.reports import html, launch, learnt
 from api.reports.build import StudyReportData
 from api.reports.export import finite
 from optimizer import windows as rules
@@ -114,6 +114,10 @@ def verdict(data: StudyReportData) -> JsonObject:
         "baseline_tok_s": finite(data.baseline_tok_s),
         "best_tok_s": finite(data.best_tok_s),
         "looks": [verdict_look(v) for v in data.verdicts],
+        "learnt": learnt.lines(found),
+        "changes": finite(found.get("changes")),
+        "importance": finite(found.get("importance") or {}),
+        "best_by_level": finite(found.get("best_by_level") or {}),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from api.reports import build, launch, plots, sentences
+from api.reports import build, launch, learnt, plots, sentences
 from api.reports.build import StudyReportData
 
 
@@ -40,6 +40,8 @@ def render(data: StudyReportData) -> str:
             progress=plots.progress(data),
             acceptance=plots.acceptance(data),
             failures=failures(data),
+            learnt=learnt.lines(data.verdict),
+            caveat=learnt.CAVEAT,
             phases=sorted(data.seconds_by_phase().items(), key=lambda p: -p[1]),
             **facts(data),
         )
