@@ -38,6 +38,19 @@ def snapshot(link: HostLink, deadline: Deadline | None = None) -> list[Gpu]:
     return [g for line in gpus.splitlines() if (g := _parse(line, by_uuid)) is not None]
 
 
+def users(link: HostLink, indexes: Sequence[int] | None = None) -> list[tuple[int, str, int]]:
+    """List who computes on these GPUs (None: on any): index, process in words, MiB. Raises as `snapshot`."""
+    rows = [
+        (g.index, pid, mib) for g in snapshot(link) if indexes is None or g.index in indexes for pid, mib in g.processes
+    ]
+    if not rows:
+        return []
+    pids = dict.fromkeys(str(pid) for _, pid, _ in rows)
+    done = scripts.call(link, "describe", *pids, deadline=Deadline.after(SNAPSHOT_S))
+    known = {p.pid: scripts.tell(p) for p in map(scripts.parse_process, done.text.splitlines()) if p.start_ticks}
+    return [(index, known.get(pid, f"pid {pid}, which we may not see"), mib) for index, pid, mib in rows]
+
+
 def _parse(line: str, apps: Mapping[str, list[tuple[int, int]]]) -> Gpu | None:
     cells = [c.strip() for c in line.split(",")]
     if len(cells) != 9 or not cells[0].isdigit():

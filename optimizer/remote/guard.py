@@ -111,7 +111,8 @@ def history(link: HostLink, *, run_dir: str, deadline: Deadline | None = None) -
 def state(link: HostLink, *, run_dir: str, deadline: Deadline | None = None) -> GuardState:
     """Say whether a guard is armed and alive, and whether it has acted."""
     body = scripts.text("lib") + (
-        'r_base "$1"\nG=$BASE/guard\n[ -s "$G/token" ] && echo armed\nr_guard_alive "$G" && echo alive\n[ -s "$G/fired" ] && sed "s/^/fired /" "$G/fired"\nexit 0\n'
+        'r_base "$1"\nG=$BASE/guard\n[ -s "$G/token" ] && echo armed\nr_guard_alive "$G" && echo alive\n'
+        '[ -s "$G/fired" ] && sed "s/^/fired /" "$G/fired"\nexit 0\n'
     )
     limit = deadline or Deadline.after(COMMAND_S)
     lines = scripts.persist(link, lambda: link.sh(body, run_dir, deadline=limit), limit).text.splitlines()

@@ -53,7 +53,8 @@ r_home=$HOME
 for r_name in $r_names; do command unset "$r_name" 2>/dev/null; done
 """
 _CACHES = """printf '%s\\n' "${TORCH_EXTENSIONS_DIR:-${XDG_CACHE_HOME:-$r_home/.cache}/torch_extensions}" \\
-    "${FLASHINFER_WORKSPACE_BASE:-$r_home}/.cache/flashinfer" "${TRITON_CACHE_DIR:-$r_home/.triton/cache}" >"$DIR/caches"
+    "${FLASHINFER_WORKSPACE_BASE:-$r_home}/.cache/flashinfer" \\
+    "${TRITON_CACHE_DIR:-$r_home/.triton/cache}" >"$DIR/caches"
 """
 """Where this server's compilers keep their locks, for cleaning up after a killed start."""
 

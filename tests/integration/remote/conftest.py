@@ -150,6 +150,12 @@ class Box:
             assert status.alive or log in seen, seen.decode()
             assert not end.passed, seen.decode()
 
+    def wait_for_log(self, server: RunningServer, text: bytes, *, seconds: float = 90) -> None:
+        """Wait until a text is in the log, whatever became of the main process."""
+        end = Deadline.after(seconds)
+        while text not in process.read_log(self.link, server):
+            assert not end.passed
+
     def stop(self, server: RunningServer, *, seconds: float = 90, term_wait_s: float = 15.0) -> process.StopProof:
         """Stop with proof."""
         return process.stop(
