@@ -228,11 +228,17 @@ r_table() {
     sed -n 's/^\([0-9]*\) .*) [A-Za-z] \([0-9]*\) [0-9]* \([0-9]*\) .*/\1 \2 \3/p' /proc/[0-9]*/stat 2>/dev/null
 }
 
-# Candidates are raw numbers; MEMBERS gets "pid:start" of those that live, each once.
+# Candidates are raw numbers; MEMBERS gets "pid:start" of those that live, each once. GHOSTS tells that one was gone
+# before it could be looked at: a tree may fork faster than it is read, so that is no proof of its end.
 r_add() {
     for r_pid; do
         case " $MEMBERS " in *" $r_pid:"*) continue ;; esac
-        [ "$r_pid" != $$ ] && r_stat "$r_pid" && MEMBERS="$MEMBERS $r_pid:$S_START" && CPU=$((CPU + S_CPU))
+        [ "$r_pid" != $$ ] || continue
+        if r_stat "$r_pid"; then
+            MEMBERS="$MEMBERS $r_pid:$S_START" CPU=$((CPU + S_CPU))
+        elif [ ! -d "/proc/$r_pid" ]; then
+            GHOSTS=1
+        fi
     done
     return 0
 }
@@ -248,7 +254,7 @@ r_add_known() {
 
 # The living processes of run $1, by environment, cgroup, session and memory of earlier looks.
 r_members() {
-    MEMBERS='' CPU=0 GROUP='' r_dir=$BASE/runs/$1
+    MEMBERS='' CPU=0 GHOSTS=0 GROUP='' r_dir=$BASE/runs/$1
     # shellcheck disable=SC2046
     r_add $(r_env_pids "RATCHET_RUN_ID=$1")
     if [ -s "$r_dir/scope" ]; then
@@ -274,11 +280,23 @@ r_members() {
 # is younger than that end may belong to a later session of the same number.
 r_add_session() {
     r_stat "$r_leader" && [ "$S_START" != "$r_lstart" ] && return 0
-    for r_pid in $(sed -n "s/^\([0-9]*\) .*) [A-Za-z] [0-9]* [0-9]* $r_leader .*/\1/p" /proc/[0-9]*/stat 2>/dev/null); do
-        r_stat "$r_pid" && [ "$S_START" -le "${r_lend:-$S_START}" ] || continue
-        [ "$S_PGID" = "$r_leader" ] && GROUP=$r_leader
-        r_add "$r_pid"
-    done
+    r_seen=0
+    while read -r r_p r_state r_group r_began; do
+        [ -n "$r_p" ] || continue
+        r_seen=1
+        case $r_state in Z | X | x) continue ;; esac
+        [ "$r_began" -le "${r_lend:-$r_began}" ] || continue
+        [ "$r_group" = "$r_leader" ] && GROUP=$r_leader
+        r_add "$r_p"
+    done <<R_SESSION
+$(sed -n "s/^\([0-9]*\) .*) \([A-Za-z]\) [0-9]* \([0-9]*\) $r_leader \([0-9-]* \)\{15\}\([0-9]*\) .*/\1 \2 \3 \5/p" \
+        /proc/[0-9]*/stat 2>/dev/null)
+R_SESSION
+    # The kernel knows the group although nobody of it was there to be read.
+    if [ $r_seen = 0 ] && kill -0 -- "-$r_leader" 2>/dev/null; then
+        GHOSTS=1 GROUP=$r_leader
+    fi
+    return 0
 }
 
 r_remember() {
@@ -393,7 +411,7 @@ r_alive_ids() {
         [ -d "$BASE/runs/$r_each" ] || continue
         r_members "$r_each"
         # A run without a process is over for good: it is not looked for again.
-        if [ -n "$MEMBERS" ]; then echo "$r_each"; else : >"$BASE/runs/$r_each/over"; fi
+        if [ -n "$MEMBERS" ] || [ $GHOSTS = 1 ]; then echo "$r_each"; else : >"$BASE/runs/$r_each/over"; fi
     done
 }
 
@@ -471,10 +489,10 @@ r_clean() {
 r_stop() {
     SIGNALLED='' KILLED=0 r_main=$4
     r_now
-    r_began=$NOW r_term_end=$((NOW + $2)) r_again=$((NOW + $2 / 3)) r_termed='' r_nap_s=0.03 r_orphans=0
+    r_first=$NOW r_term_end=$((NOW + $2)) r_again=$((NOW + $2 / 3)) r_termed='' r_nap_s=0.03 r_orphans=0
     while :; do
         $1
-        [ -n "$MEMBERS" ] || return 0
+        [ -n "$MEMBERS" ] || [ $GHOSTS = 1 ] || return 0
         r_new=''
         for r_m in $MEMBERS; do
             case " $SIGNALLED " in *" $r_m "*) ;; *) SIGNALLED="$SIGNALLED $r_m" ;; esac
@@ -502,6 +520,6 @@ r_stop() {
             [ "$NOW" -ge "$r_kill_end" ] && return 1
         fi
         r_nap $r_nap_s
-        [ $((NOW - r_began)) -gt 100 ] && r_nap_s=0.1
+        [ $((NOW - r_first)) -gt 100 ] && r_nap_s=0.1
     done
 }

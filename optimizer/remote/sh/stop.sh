@@ -14,7 +14,7 @@ r_found_run() {
     r_add_log_writers "$r_id"
 }
 r_found_given() {
-    MEMBERS='' CPU=0 GROUP='' r_dir=''
+    MEMBERS='' CPU=0 GHOSTS=0 GROUP='' r_dir=''
     # shellcheck disable=SC2086
     r_add_known $GIVEN $SIGNALLED
     r_add_descendants
@@ -27,6 +27,7 @@ printf 'signalled'
 for r_m in $SIGNALLED; do printf ' %s' "${r_m%:*}"; done
 printf '\nkilled %s\n' "$KILLED"
 if [ $r_left != 0 ]; then
+    [ -n "$MEMBERS" ] || echo 'left ? processes that fork faster than they can be listed'
     for r_m in $MEMBERS; do
         r_stat "${r_m%:*}" && printf 'left %s %s %s\n' "${r_m%:*}" "$S_STATE" "$(r_command "${r_m%:*}")"
     done
