@@ -24,6 +24,8 @@ STOP_TIMEOUT_S = 180.0
 START_RESERVE_S = 120.0
 """On top of three times what the plain server needed so far, before home is called not back."""
 GENERATION_TIMEOUT_S = 120.0
+MISSED_RENEWALS = 3
+"""A shorter grace than this many renewals would take a late one for a death."""
 
 
 def take_over(run: StudyRun) -> None:
@@ -118,7 +120,7 @@ def arm_guard(run: StudyRun) -> None:
     if run.home is None or not run.host.guard.enabled:
         return
     server = run.home
-    grace_s = run.host.guard.grace_s
+    grace_s = max(run.host.guard.grace_s, MISSED_RENEWALS * run.lease.renew_s)
 
     def arm() -> None:
         guard.arm(

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -176,4 +176,12 @@ def local_box(local_link: LocalLink, run_dir: str) -> Box:
     return Box(local_link, run_dir)
 
 
-BoxMaker = Callable[[HostLink], Box]
+def path_without(tool: str, folder: Path) -> str:
+    """Return a PATH that has every usual tool but one."""
+    tools = folder / "tools"
+    tools.mkdir()
+    for directory in os.environ["PATH"].split(":"):
+        for file in Path(directory).glob("*") if Path(directory).is_dir() else ():
+            if file.name != tool and not (tools / file.name).exists():
+                (tools / file.name).symlink_to(file)
+    return str(tools)
