@@ -18,15 +18,20 @@ from optimizer.errors import PortTaken
 from optimizer.remote import connect, doctor, gpu, guard, home, process, scripts
 from optimizer.remote.base import HomeServer
 from tests.integration.remote.conftest import Box
-from tests.integration.remote.sshservers import EmbeddedServer, start_sshd, wait_for_port
+from tests.integration.remote.sshservers import EmbeddedServer, Sshd, start_sshd, wait_for_port
 
 LOGIN_SHELLS = ("bash", "dash", *(pytest.param(s, marks=pytest.mark.needs(s)) for s in ("fish", "tcsh", "zsh")))
 ODD = ["it's", 'a "b"', "$(id) `id` $HOME", "a\\b\\\\", "!!", "line\nline", "ü日", "*", ""]
 
 
+@pytest.mark.parametrize("kind", [pytest.param("sshd", marks=pytest.mark.needs("sshd")), "embedded"])
 @pytest.mark.parametrize("shell", LOGIN_SHELLS)
-def test_any_login_shell_passes_arguments_literally(tmp_path: Path, shell: str) -> None:
-    server = EmbeddedServer(tmp_path, shell=[shell, "-c"])
+def test_any_login_shell_passes_arguments_literally(tmp_path: Path, shell: str, kind: str) -> None:
+    server: Sshd | EmbeddedServer
+    if kind == "sshd":
+        server = start_sshd(tmp_path, extra=f'ForceCommand exec {shell} -c "$SSH_ORIGINAL_COMMAND"')
+    else:
+        server = EmbeddedServer(tmp_path, shell=[shell, "-c"])
     link = connect.open_link(server.entry())
     try:
         done = link.run(["printf", "%s|", *ODD], deadline=Deadline.after(60))
