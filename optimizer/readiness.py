@@ -9,17 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from optimizer import deaths
 from optimizer.clock import Deadline, SystemClock
-from optimizer.engines.base import Blame, Explanation, FlagValue, LaunchPlan, Readiness
+from optimizer.engines.base import Blame, Explanation, FlagValue, LaunchPlan
 from optimizer.engines.registry import find_engine
 from optimizer.errors import ServerFailed, WrongServer
 from optimizer.http import Probe
 from optimizer.remote import kernel, process
 from optimizer.remote.base import HostLink, RunningServer, ServerStatus
 
+A = TypeVar("A")
 FIRST_POLL_S = 0.05
 LAST_POLL_S = 0.5
 """Polls start fast (a small model is ready in 0.2 s) and slow down to the twice a second that a human expects."""
@@ -49,13 +50,20 @@ class _Watch:
     """Follows one starting server: its log by offset, its stages, its processes, and when it last showed life."""
 
     def __init__(
-        self, link: HostLink, server: RunningServer, plan: LaunchPlan, engine_name: str, on_stage: Callable[[str], None]
+        self,
+        link: HostLink,
+        server: RunningServer,
+        plan: LaunchPlan,
+        engine_name: str,
+        on_stage: Callable[[str], None],
+        on_log: Callable[[bytes], None],
     ) -> None:
         self._link = link
         self._server = server
         self._plan = plan
         self._engine_name = engine_name
         self._on_stage = on_stage
+        self._on_log = on_log
         self.readiness = find_engine(engine_name).readiness(plan)
         self._hints = [re.compile(h, re.IGNORECASE) for h in self.readiness.log_hints]
         self._clock = SystemClock()
@@ -96,12 +104,26 @@ class _Watch:
         self._look_for_killed_workers(status)
         return status
 
+    def answer(self, ask: Callable[[], A | None], deadline: Deadline) -> A | None:
+        """Return what the server answers; a question under which the way to the host broke is asked again."""
+        while True:
+            before = self._link.disturbances
+            answer = ask()
+            if answer is not None:
+                return answer
+            self.look()  # connects again if need be
+            if self._link.disturbances == before:
+                return None
+            _raise_if_late(self, self._engine_name, deadline, STALL_S)
+
     def _see(self, status: ServerStatus) -> None:
         if status.log_chunk or status.cpu_ticks != self._last_cpu:
             self._last_life = self._clock.monotonic()
         self._last_cpu = status.cpu_ticks
         self._offset += len(status.log_chunk)
         self._tail = (self._tail + status.log_chunk)[-LOG_TAIL_BYTES:]
+        if status.log_chunk:
+            self._on_log(self._tail)
         text = status.log_chunk.decode("utf-8", "replace")
         for hint in self._hints:
             found = hint.search(text)
@@ -130,17 +152,19 @@ def wait_until_ready(
     timeout_s: float,
     check: Callable[[], None],
     on_stage: Callable[[str], None] = lambda _: None,
+    on_log: Callable[[bytes], None] = lambda _: None,
     stall_s: float = STALL_S,
 ) -> Ready:
     """Wait for the proof that `server` serves `plan`, at most `timeout_s` seconds.
 
-    `check` is called between polls and may raise (a stop was asked); `on_stage` hears each log stage once.
+    `check` is called between polls and may raise (a stop was asked); `on_stage` hears each log stage once, and
+    `on_log` the end of the log whenever it has grown.
 
     Raises:
         ServerFailed: it died, hangs, or cannot generate; carries the explanation and the log's tail.
         WrongServer: somebody else answers on the port.
     """
-    watch = _Watch(link, server, plan, engine_name, on_stage)
+    watch = _Watch(link, server, plan, engine_name, on_stage, on_log)
     deadline = Deadline.after(timeout_s)
     with Probe(url) as probe:
         _wait_for_health(watch, probe, plan, engine_name, deadline, check, stall_s)
@@ -148,7 +172,9 @@ def wait_until_ready(
         _prove_ownership(watch, server, plan)
         _prove_generation(watch, probe, engine_name, deadline)
         watch.reached("generated")
-        running, differences = _read_back(probe, watch.readiness, engine_name, plan)
+        info_path = watch.readiness.info_path
+        info = watch.answer(lambda: probe.get_json(info_path), deadline) if info_path else None
+        running, differences = _read_back(info, engine_name, plan)
     return Ready(url, watch.stages_s, running, differences, watch.pids)
 
 
@@ -217,7 +243,8 @@ def _refuse_strangers(status: ServerStatus, plan: LaunchPlan) -> None:
 
 def _prove_generation(watch: _Watch, probe: Probe, engine_name: str, deadline: Deadline) -> None:
     timeout_s = min(GENERATION_TIMEOUT_S, max(1.0, deadline.left_s))
-    status_code, _ = probe.post_json(watch.readiness.generate_path, watch.readiness.generate_body, timeout_s=timeout_s)
+    path, body = watch.readiness.generate_path, watch.readiness.generate_body
+    status_code = watch.answer(lambda: probe.post_json(path, body, timeout_s=timeout_s)[0], deadline)
     if status_code == 200:
         return
     watch.look()
@@ -234,11 +261,8 @@ def _prove_generation(watch: _Watch, probe: Probe, engine_name: str, deadline: D
 
 
 def _read_back(
-    probe: Probe, readiness: Readiness, engine_name: str, plan: LaunchPlan
+    info: dict[str, Any] | None, engine_name: str, plan: LaunchPlan
 ) -> tuple[dict[str, FlagValue], dict[str, tuple[Any, Any]]]:
-    if readiness.info_path is None:
-        return {}, {}
-    info = probe.get_json(readiness.info_path)
     if info is None:
         return {}, {}
     engine = find_engine(engine_name)
