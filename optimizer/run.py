@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from optimizer import former
 from optimizer.bench import workload as workloads
 from optimizer.bench.base import RequestSample, Workload
 from optimizer.clock import Clock, Deadline
@@ -32,6 +33,9 @@ from storage.engine import Database
 from storage.records import StudyRecord
 
 log = structlog.get_logger(__name__)
+
+OUTAGE_S = 240.0
+"""How long a study waits for a host that was cut off; after a longer silence its guard has put home back by default."""
 
 
 @dataclass
@@ -118,7 +122,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
     if record is None:
         raise BadInput(f"host {study.host} is not registered any more", remedy="register it again")
     host = HostEntry.model_validate(record.entry)
-    link = connect.open_link(host, known_host_key=record.host_key)
+    link = connect.open_link(host, known_host_key=record.host_key, outage_s=OUTAGE_S)
     try:
         engine = find_engine(spec.engine)
         hardware = facts.hardware(link, deadline=Deadline.after(60))
@@ -127,6 +131,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=set(spec.launch.flags)
         )
         space, left_out = only_known(space, spec, engine, known_flags)
+        space = replace(space, known=(*space.known, *former.results(db, study, spec, hardware)))
         fixed = {**spec.launch.flags, **dict.fromkeys(left_out, False)}
         models = read_configs(link, spec, space, deadline=Deadline.after(60))
         run = StudyRun(
@@ -149,7 +154,9 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
                 ),
                 sampler=spec.sampler,
                 seed=spec.seed,
-                options=Options(limits={n: (v.min, v.max) for n, v in spec.objective.subject_to.items()}),
+                options=Options.for_objective(
+                    spec.objective.subject_to, spec.objective.levels, per_hour=spec.budget.hours is not None
+                ),
             ),
             link=link,
             lease=lease,
