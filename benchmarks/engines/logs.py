@@ -34,8 +34,9 @@ _VLLM = "".join(
         ),
         (
             "[metrics.py:120] SpecDecoding metrics: Mean acceptance length: 2.71, "
-            "Accepted throughput: 120.10 tokens/s, Drafted throughput: 210.40 tokens/s, Accepted: 1201 tokens, Drafted: 2104 tokens, "
-            "Per-position acceptance rate: 0.790, 0.610, 0.310, Avg Draft acceptance rate: 57.1%"
+            "Accepted throughput: 120.10 tokens/s, Drafted throughput: 210.40 tokens/s, Accepted: 1201 tokens, "
+            "Drafted: 2104 tokens, Per-position acceptance rate: 0.790, 0.610, 0.310, "
+            "Avg Draft acceptance rate: 57.1%"
         ),
     )
 )
