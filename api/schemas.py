@@ -162,6 +162,10 @@ class ChangeOut(BaseModel):
     name: str
     before: str | None
     after: str | None
+    gain: float | None
+    """What it brought, as a fraction: the best against the best with this one undone; null before a proven win."""
+    gain_sd: float | None
+    sure: bool | None
 
 
 class BestOut(BaseModel):

@@ -15,11 +15,11 @@ from optimizer import former
 from optimizer.bench import workload as workloads
 from optimizer.bench.base import RequestSample, Workload
 from optimizer.clock import Clock, Deadline
-from optimizer.engines.base import ENV_PREFIX, Config, Effective, EngineModule, Hardware
+from optimizer.engines.base import ENV_PREFIX, Config, Effective, EngineModule, Hardware, Verdict
 from optimizer.engines.registry import find_engine
 from optimizer.errors import BadInput, Problem
 from optimizer.lease import LeaseKeeper
-from optimizer.models import ModelConfigs, judge, read_configs
+from optimizer.models import ModelConfigs, judge, long_sequences, misfits, read_configs
 from optimizer.remote import connect, facts
 from optimizer.remote.base import HomeServer, HostLink, RunningServer, Tunnel
 from optimizer.search import spec_space
@@ -33,6 +33,9 @@ from storage.engine import Database
 from storage.records import StudyRecord
 
 log = structlog.get_logger(__name__)
+
+OUTAGE_S = 240.0
+"""How long a study waits for a host that was cut off; after a longer silence its guard has put home back by default."""
 
 
 @dataclass
@@ -63,6 +66,7 @@ class StudyRun:
     """The requests of every baseline restart so far, for the output check."""
     reference_tok_s: float | None = None
     """The baseline's speed on this host at this time: the mean of its latest restarts."""
+    warned: set[str] = field(default_factory=set)
 
     @property
     def port(self) -> int:
@@ -73,6 +77,12 @@ class StudyRun:
         """Record an event of this study; it is what the pages, the CLI and SSE show."""
         with self.db.write() as conn:
             events.append(conn, self.study.id, kind, data, self.clock.now())
+
+    def warn(self, text: str) -> None:
+        """Record a warning, once."""
+        if text not in self.warned:
+            self.warned.add(text)
+            self.say("warning", text=text)
 
     def update(self, **fields: Any) -> None:
         """Change fields of the study's row."""
@@ -102,8 +112,7 @@ class StudyRun:
 
 def port_of(spec: StudySpec) -> int:
     """Return the port of the launch flags, or the engine's default."""
-    defaults = {"sglang": 30000, "vllm": 8000, "llamacpp": 8080}
-    return int(spec.launch.flags.get("port", defaults[spec.engine]))
+    return int(spec.launch.flags.get("port", find_engine(spec.engine).default_port))
 
 
 def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeeper, clock: Clock) -> StudyRun:
@@ -120,7 +129,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
     if record is None:
         raise BadInput(f"host {study.host} is not registered any more", remedy="register it again")
     host = HostEntry.model_validate(record.entry)
-    link = connect.open_link(host, known_host_key=record.host_key)
+    link = connect.open_link(host, known_host_key=record.host_key, outage_s=OUTAGE_S)
     try:
         engine = find_engine(spec.engine)
         hardware = facts.hardware(link, deadline=Deadline.after(60))
@@ -162,6 +171,10 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             models=models,
         )
         check_flags(run)
+        check_baseline(run)
+        home = spec.baseline_config()
+        for text in (*misfits(models, home, space), *long_sequences(models, home)):
+            run.say("warning", text=text)
         if left_out:
             run.say("note", text=f"not searched, since the installed version does not have it: {', '.join(left_out)}")
         run.update(engine_version=version, hardware=vars(hardware) | {})
@@ -267,6 +280,21 @@ def check_flags(run: StudyRun) -> None:
     ]
     if problems:
         raise BadInput(f"the server installed on {run.link.name} does not know every flag", problems)
+
+
+def check_baseline(run: StudyRun) -> None:
+    """Refuse a baseline that cannot run (its flags exclude each other, its drafter does not fit its target).
+
+    Raises:
+        BadInput: with every reason; nothing on the host has been touched.
+    """
+    config = dict(run.spec.baseline_config())
+    effective = judge(run.engine, config, run.version, run.hardware, run.models)
+    if effective.verdict is Verdict.REJECTED:
+        raise BadInput(
+            f"the baseline cannot run on {run.link.name}",
+            [Problem("launch.flags", reason) for reason in effective.reasons],
+        )
 
 
 def spellings(engine: EngineModule, name: str) -> set[str]:

@@ -6,16 +6,26 @@ Decides the order and what a failure means for the trial. How each step is done 
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from optimizer import evidence, readiness, trial_log
+from optimizer import deaths, evidence, readiness, trial_log
 from optimizer.bench import measure, output_check, soak
 from optimizer.bench.base import Measurement, OutputCheck
 from optimizer.clock import Deadline
 from optimizer.engines import silent
 from optimizer.engines.base import Blame, Explanation, FlagValue, LaunchPlan, Verdict
-from optimizer.errors import BenchmarkFailed, HostError, LeaseLost, ServerFailed, Stopped, WrongServer
+from optimizer.errors import (
+    BenchmarkFailed,
+    HostError,
+    LeaseLost,
+    RatchetError,
+    ServerFailed,
+    Stopped,
+    WrongServer,
+)
 from optimizer.plan import Planned, plan_server
 from optimizer.readiness import Ready
 from optimizer.remote import process
@@ -28,6 +38,8 @@ from storage.records import TrialRecord
 STOP_TIMEOUT_S = 180.0
 """A stop that takes longer (TERM, KILL, GPU memory that lags tens of seconds) is not proved: a human must look."""
 LAUNCH_TIMEOUT_S = 60.0
+DEATH_PATIENCE_S = 5.0
+"""Requests fail first, then the engine's own watchdogs end the rest of the server."""
 PATIENCE, PATIENCE_S = 4.0, 120.0
 """A start may take four times the longest seen so far and two minutes more: other flags compile and capture longer."""
 
@@ -97,7 +109,9 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
     """Launch, prove ready, measure and check one server; it is stopped with proof whatever happens."""
     run.lease.check()
     with steps.phase("preflight"):
-        process.preflight(run.link, plan, run_dir=run.host.run_dir, deadline=Deadline.after(LAUNCH_TIMEOUT_S))
+        looked = Deadline.after(LAUNCH_TIMEOUT_S)
+        for warning in process.preflight(run.link, plan, run_dir=run.host.run_dir, deadline=looked):
+            run.warn(warning)
     with steps.phase("launch"):
         run.server = launch(run, plan, steps)
     try:
@@ -112,23 +126,14 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
                 timeout_s=ready_timeout_s(run),
                 check=run.lease.check,
                 on_stage=steps.stage,
+                on_log=steps.show_log,
             )
-        with steps.phase("measure"):
-            measurement = measure.measure(
-                url,
-                engine=run.engine,
-                model=plan.served_model,
-                workload=run.workload,
-                path=path,
-                incumbent=proposal.incumbent,
-                deadline=Deadline.after(run.spec.budget.measure_timeout_s),
-                cancelled=run.lease.cancelled,
-            )
-        run.lease.check()
-        if proposal.soak_s > 0:
-            with steps.phase("soak"):
-                measurement = soak_under_load(run, plan, url, measurement, proposal.soak_s)
-        raise_if_dead(run, run.server, plan)
+        try:
+            measurement = put_under_load(run, proposal, plan, url, path, steps)
+        except (BenchmarkFailed, ServerFailed):
+            raise_if_dead(run, run.server, plan, ready, steps, patience_s=DEATH_PATIENCE_S)
+            raise
+        raise_if_dead(run, run.server, plan, ready, steps)
         return judged(run, proposal, ready, measurement, steps)
     finally:
         with steps.phase("stop"):
@@ -147,6 +152,50 @@ def launch(run: StudyRun, plan: LaunchPlan, steps: TrialLog) -> RunningServer:
         fence=run.lease.fence,
         deadline=Deadline.after(LAUNCH_TIMEOUT_S),
     )
+
+
+def put_under_load(
+    run: StudyRun, proposal: Proposal, plan: LaunchPlan, url: str, path: str, steps: TrialLog
+) -> Measurement:
+    """Measure a server that is ready; a finalist also has to survive the load for a while."""
+    with steps.phase("measure"), steady(run, path):
+        measurement = measure.measure(
+            url,
+            engine=run.engine,
+            model=plan.served_model,
+            workload=run.workload,
+            path=path,
+            incumbent=proposal.incumbent,
+            deadline=Deadline.after(run.spec.budget.measure_timeout_s),
+            cancelled=run.lease.cancelled,
+        )
+    run.lease.check()
+    if proposal.soak_s > 0:
+        with steps.phase("soak"), steady(run, path):
+            measurement = soak_under_load(run, plan, url, measurement, proposal.soak_s)
+    return measurement
+
+
+@contextlib.contextmanager
+def steady(run: StudyRun, path: str) -> Iterator[None]:
+    """Void what is measured through a tunnel while the connection breaks or stalls: neither speed nor failures count.
+
+    Raises:
+        BenchmarkFailed: it did.
+    """
+    before = run.link.disturbances
+    failure: RatchetError | None = None
+    try:
+        yield
+    except (BenchmarkFailed, ServerFailed) as error:
+        failure = error
+    if path == "tunnel" and run.link.disturbances != before:
+        raise BenchmarkFailed(
+            f"the SSH connection to {run.host.name} broke or stalled while it was measured through",
+            remedy="it is measured again; where the port can be reached, `http: {reach: direct}` needs no tunnel",
+        ) from failure
+    if failure is not None:
+        raise failure
 
 
 def soak_under_load(run: StudyRun, plan: LaunchPlan, url: str, measurement: Measurement, soak_s: float) -> Measurement:
@@ -179,12 +228,13 @@ def ready_timeout_s(run: StudyRun) -> float:
     return limit if left is None else max(1.0, min(limit, left))
 
 
-def raise_if_dead(run: StudyRun, server: RunningServer, plan: LaunchPlan) -> None:
-    """Raise ServerFailed when the server died during the measurement, whatever the client saw."""
-    status = process.status(run.link, server, log_offset=0, deadline=Deadline.after(30))
-    if not status.alive:
-        text = status.log_chunk.decode("utf-8", "replace")
-        raise readiness.death(run.engine.name, text, status.exit_code, plan.expected, phase="benchmark")
+def raise_if_dead(
+    run: StudyRun, server: RunningServer, plan: LaunchPlan, ready: Ready, steps: TrialLog, *, patience_s: float = 0.0
+) -> None:
+    """Raise ServerFailed when the server died under load: its log says why better than the client's errors do."""
+    deaths.raise_if_dead(
+        run.link, server, plan, ready.pids, engine_name=run.engine.name, read_log=steps.read_log, patience_s=patience_s
+    )
 
 
 def judged(run: StudyRun, proposal: Proposal, ready: Ready, measurement: Measurement, steps: TrialLog) -> Outcome:

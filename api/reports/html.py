@@ -119,5 +119,5 @@ def environment(package: str) -> Environment:
         wrap_command=launch.wrap,
         start_s=build.start_s,
     )
-    environment.globals["flag_text"] = sentences.flag_text
+    environment.globals |= {"flag_text": sentences.flag_text, "gain_text": sentences.gain}
     return environment

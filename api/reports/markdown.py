@@ -38,8 +38,11 @@ def _best(data: StudyReportData) -> list[str]:
         return []
     lines = ["## Best configuration", ""]
     if data.changes:
-        lines += ["| flag | original | best |", "|---|---|---|"]
-        lines += [f"| `{c.name}` | {_value(c.before)} | {_value(c.after)} |" for c in data.changes]
+        lines += ["| flag | original | best | brought |", "|---|---|---|---:|"]
+        lines += [
+            f"| `{c.name}` | {_value(c.before)} | {_value(c.after)} | {sentences.gain(c.gain, c.gain_sd, c.sure)} |"
+            for c in data.changes
+        ]
         lines.append("")
     if best.launch_command:
         lines += ["```sh", launch.wrap(best.launch_command), "```", ""]
