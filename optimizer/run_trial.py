@@ -15,7 +15,17 @@ from optimizer.bench.base import Measurement, OutputCheck
 from optimizer.clock import Deadline
 from optimizer.engines import silent
 from optimizer.engines.base import Blame, Explanation, FlagValue, LaunchPlan, Verdict
-from optimizer.errors import BenchmarkFailed, HostError, LeaseLost, ServerFailed, Stopped, WrongServer
+from optimizer.errors import (
+    BenchmarkFailed,
+    HostError,
+    LeaseLost,
+    RatchetError,
+    RequestsFailed,
+    ServerFailed,
+    Stopped,
+    WrongServer,
+)
+from optimizer.host_watch import HostWatch
 from optimizer.plan import Planned, plan_server
 from optimizer.readiness import Ready
 from optimizer.remote import process
@@ -28,6 +38,8 @@ from storage.records import TrialRecord
 STOP_TIMEOUT_S = 180.0
 """A stop that takes longer (TERM, KILL, GPU memory that lags tens of seconds) is not proved: a human must look."""
 LAUNCH_TIMEOUT_S = 60.0
+DEATH_S, DEATH_POLL_S = 5.0, 0.5
+"""Requests of a dying server fail first; its processes and its log end a few seconds later."""
 PATIENCE, PATIENCE_S = 4.0, 120.0
 """A start may take four times the longest seen so far and two minutes more: other flags compile and capture longer."""
 
@@ -80,13 +92,10 @@ def run_trial(run: StudyRun, proposal: Proposal) -> TrialRecord:
             outcome = serve_and_measure(run, proposal, planned.plan, steps)
     except ServerFailed as failure:
         outcome = failed(failure.explanation, proposal.attempt)
+    except RequestsFailed as failure:
+        outcome = failed(unexplained(run, failure, Blame.ENGINE), proposal.attempt)
     except (BenchmarkFailed, WrongServer) as failure:
-        outcome = failed(
-            Explanation(
-                "unknown", run.engine.name, failure.message, failure.remedy, blame=Blame.INFRASTRUCTURE, retry=True
-            ),
-            proposal.attempt,
-        )
+        outcome = failed(unexplained(run, failure, Blame.INFRASTRUCTURE), proposal.attempt)
     finally:
         trial = steps.finish(outcome)
     tell(run, trial, outcome)
@@ -113,21 +122,28 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
                 check=run.lease.check,
                 on_stage=steps.stage,
             )
-        with steps.phase("measure"):
-            measurement = measure.measure(
-                url,
-                engine=run.engine,
-                model=plan.served_model,
-                workload=run.workload,
-                path=path,
-                incumbent=proposal.incumbent,
-                deadline=Deadline.after(run.spec.budget.measure_timeout_s),
-                cancelled=run.lease.cancelled,
-            )
-        run.lease.check()
-        if proposal.soak_s > 0:
-            with steps.phase("soak"):
-                measurement = soak_under_load(run, plan, url, measurement, proposal.soak_s)
+        watch = HostWatch(run, run.server)
+        try:
+            with steps.phase("measure"):
+                measurement = measure.measure(
+                    url,
+                    engine=run.engine,
+                    model=plan.served_model,
+                    workload=run.workload,
+                    path=path,
+                    incumbent=proposal.incumbent,
+                    deadline=Deadline.after(run.spec.budget.measure_timeout_s),
+                    cancelled=run.lease.cancelled,
+                    machine=watch,
+                )
+                measurement = watch.complete(measurement)
+            run.lease.check()
+            if proposal.soak_s > 0:
+                with steps.phase("soak"):
+                    measurement = soak_under_load(run, plan, url, measurement, proposal.soak_s)
+        except (RequestsFailed, ServerFailed):
+            raise_if_dead(run, run.server, plan, within_s=DEATH_S)
+            raise
         raise_if_dead(run, run.server, plan)
         return judged(run, proposal, ready, measurement, steps)
     finally:
@@ -179,12 +195,20 @@ def ready_timeout_s(run: StudyRun) -> float:
     return limit if left is None else max(1.0, min(limit, left))
 
 
-def raise_if_dead(run: StudyRun, server: RunningServer, plan: LaunchPlan) -> None:
-    """Raise ServerFailed when the server died during the measurement, whatever the client saw."""
-    status = process.status(run.link, server, log_offset=0, deadline=Deadline.after(30))
-    if not status.alive:
-        text = status.log_chunk.decode("utf-8", "replace")
-        raise readiness.death(run.engine.name, text, status.exit_code, plan.expected, phase="benchmark")
+def raise_if_dead(run: StudyRun, server: RunningServer, plan: LaunchPlan, *, within_s: float = 0.0) -> None:
+    """Raise ServerFailed when the server died during the measurement, whatever the client saw.
+
+    `within_s` waits that long for the end of a server whose requests just failed: its log knows the cause.
+    """
+    until = Deadline.after(within_s)
+    while True:
+        status = process.status(run.link, server, log_offset=0, deadline=Deadline.after(30))
+        if not status.alive:
+            text = status.log_chunk.decode("utf-8", "replace")
+            raise readiness.death(run.engine.name, text, status.exit_code, plan.expected, phase="benchmark")
+        if until.passed:
+            return
+        run.clock.sleep(DEATH_POLL_S)
 
 
 def judged(run: StudyRun, proposal: Proposal, ready: Ready, measurement: Measurement, steps: TrialLog) -> Outcome:
@@ -240,6 +264,11 @@ def rejected(run: StudyRun, planned: Planned) -> Outcome:
             confidence=0.9,
         ),
     )
+
+
+def unexplained(run: StudyRun, failure: RatchetError, blame: Blame) -> Explanation:
+    """Return the explanation of a failure that shows in no log."""
+    return Explanation("unknown", run.engine.name, failure.message, failure.remedy, blame=blame, retry=True)
 
 
 def failed(explanation: Explanation, attempt: int) -> Outcome:

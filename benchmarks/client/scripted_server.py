@@ -148,7 +148,9 @@ class ScriptedServer:
         elif path == "/bodies":
             self._answer(connection, 200, json.dumps(self.bodies))
         elif path == "/metrics":
-            self._answer(connection, 200, f"# TYPE x counter\nllamacpp:tokens_predicted_total {self.generated}\n")
+            running = sum(bool(c.api) for c in self._connections())
+            rows = {"tokens_predicted_total": self.generated, "requests_processing": running}
+            self._answer(connection, 200, "".join(f"llamacpp:{name} {value}\n" for name, value in rows.items()))
         elif path.startswith("/add/"):
             self.generated += int(path.rsplit("/", 1)[-1])
             self._answer(connection, 200, "{}")
@@ -156,6 +158,9 @@ class ScriptedServer:
             self._answer(connection, 200, json.dumps({"data": [{"id": "itl=0.001"}]}))
         else:
             self._answer(connection, 200, "{}")
+
+    def _connections(self) -> list[Connection]:
+        return [key.data for key in self.selector.get_map().values() if key.data is not None]
 
     def _answer(self, connection: Connection, status: int, text: str) -> None:
         head = f"HTTP/1.1 {status} Scripted\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"

@@ -162,14 +162,28 @@ def test_each_level_has_its_own_numbers(server: Server) -> None:
     assert result.workload_fingerprint and result.path == "direct"
 
 
-def test_the_machine_is_sampled_during_each_level(server: Server) -> None:
+def test_engine_and_machine_are_sampled_over_the_measured_window(server: Server) -> None:
+    marks: list[int] = []
+
+    class Machine:
+        def read(self) -> dict[tuple[str, str], float]:
+            return {("gpu0", "power_w"): 250.0}
+
+        def mark(self) -> None:
+            marks.append(len(server.get("/bodies")))
+
     result = measure(
         server.url,
         engine=FakeEngine(),
         model="itl=0.01,n=5",
-        workload=from_spec({"max_tokens": 5, "warmup_requests": 0}),
+        workload=from_spec({"max_tokens": 5, "warmup_requests": 2}),
         path="direct",
         deadline=Deadline.after(30),
-        probe=lambda: {"gpu0_power_w": 250.0},
+        machine=Machine(),
     )
+    assert marks == [2, 7], "the window holds the five requests and no warm-up"
     assert result.metrics["gpu0_power_w_mean"] == result.metrics["gpu0_power_w_max@1"] == 250
+    series = {(s.source, s.name): s for s in result.series}
+    assert set(series) == {("gpu0", "power_w"), ("engine", "running_req")}
+    first, last = min(s.start_s for s in result.samples), max(s.end_s for s in result.samples)
+    assert all(first - 1 < t < last + 1 for s in series.values() for t in s.times_s)
