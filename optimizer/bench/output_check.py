@@ -34,6 +34,8 @@ speed cannot be compared. Texts that part late end near each other."""
 COUNT_SHARE = 0.15
 """Characters per counted token may differ by so much; the same tokenizer on such texts stays within a few per cent. A
 server that counts drafts or padding as output would look faster than it is."""
+ENOUGH_TOKENS = 50
+"""With fewer tokens of an answer, neither its length nor its letters say anything."""
 
 Key = tuple[str, int, int]
 
@@ -113,7 +115,7 @@ def _amount(candidate: Sequence[RequestSample], baselines: Sequence[Sequence[Req
     shared = set.intersection(*map(set, runs)) if baselines else set()
     tokens = [sum(run[key].output_tokens for key in shared) for run in runs]
     letters = [sum(len(run[key].text) for key in shared) for run in runs]
-    if not all(tokens) or not all(letters):
+    if max(tokens) < ENOUGH_TOKENS or not all(tokens) or not all(letters):
         return []
     found = []
     if more := _beyond(tokens[0], tokens[1:], LENGTH_SHARE):
