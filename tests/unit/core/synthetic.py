@@ -42,6 +42,10 @@ class World:
     seed: int = 1
     started: list[Proposal] = field(default_factory=list)
     wrong_output: Callable[[Config], bool] = lambda config: False
+    pace: Callable[[Proposal], float] = lambda proposal: 1.0
+    """What the host itself makes of a start: drift, other users, a good or a bad day."""
+    metrics: Callable[[Proposal, Config], dict[str, float]] = lambda proposal, config: {}
+    prompt_pace: Mapping[str, Callable[[Config], float]] = field(default_factory=dict)
 
     def trial(self, run: StudyRun, proposal: Proposal) -> TrialRecord:
         """Stand in for `run_trial`: the same rows, drawn."""
@@ -59,7 +63,10 @@ class World:
         failure = self.broken(proposal, config)
         with run.db.write() as conn:
             number = trials.add(conn, record, **guard)
-            fields = {"finished_at": now, **(self._failed(failure) if failure else self._measured(run, config))}
+            fields = {
+                "finished_at": now,
+                **(self._failed(failure) if failure else self._measured(run, proposal, config)),
+            }
             tok_s = fields.pop("tok_s", None)
             trials.update(conn, run.study.id, number, **guard, **fields)
             if tok_s:
@@ -76,14 +83,17 @@ class World:
         told = {"label": "unknown", "summary": "it broke", "remedy": "none", **failure}
         return {"state": "infeasible" if infeasible else "interrupted", "failure": told}
 
-    def _measured(self, run: StudyRun, config: Config) -> dict[str, Any]:
+    def _measured(self, run: StudyRun, proposal: Proposal, config: Config) -> dict[str, Any]:
         draw = random.Random(f"{self.seed}-{len(self.started)}")
-        start = math.exp(draw.gauss(0, self.noise))
-        tok_s = {p: [self.speed(config) * start * math.exp(draw.gauss(0, self.noise))] for p in PROMPTS}
+        start = self.speed(config) * self.pace(proposal) * math.exp(draw.gauss(0, self.noise))
+        own = {p: self.prompt_pace.get(p, lambda config: 1.0)(config) for p in PROMPTS}
+        tok_s = {p: [start * own[p] * math.exp(draw.gauss(0, self.noise))] for p in PROMPTS}
         value = math.exp(sum(math.log(v[0]) for v in tok_s.values()) / len(tok_s))
         ok = not self.wrong_output(config)
         check = {"ok": ok, "agreement": 1.0 if ok else 0.1, "problems": [] if ok else ["answers differ"]}
-        metrics = {"output_tok_s": value, "error_rate": 0.0, "ttft_p99_ms": 10.0}
+        metrics = {"output_tok_s": value, "error_rate": 0.0, "ttft_p99_ms": 10.0, **self.metrics(proposal, config)}
+        if proposal.kind != "baseline" and run.reference_tok_s:
+            metrics["reference_tok_s"] = run.reference_tok_s
         return {"state": "complete", "output_tok_s": value, "metrics": metrics, "tok_s": tok_s, "output_check": check}
 
 
