@@ -144,7 +144,7 @@ def explore(run: StudyRun) -> None:
                 suggestion.canonical_key,
                 dict(suggestion.params),
                 suggestion.number,
-                incumbent=evidence.incumbent(run),
+                incumbent=evidence.incumbent(run) if run.spec.budget.early_end else None,
             ),
         )
         advice = evidence.memory_advice(run, trial)

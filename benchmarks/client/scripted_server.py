@@ -42,7 +42,8 @@ class Connection:
 class ScriptedServer:
     """One thread, one loop: connections on a selector, tokens on a heap of due times."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, script: str = "") -> None:
+        self.script = parse_script(script)
         self.selector = selectors.DefaultSelector()
         self.listener = socket.create_server(("127.0.0.1", port), backlog=1024)
         self.listener.setblocking(False)
@@ -123,7 +124,8 @@ class ScriptedServer:
         asked = json.loads(body)
         self.requests += 1
         self.bodies.append(asked)
-        script = parse_script(str(asked.get("model") or asked.get("text") or asked.get("prompt") or ""))
+        told = parse_script(str(asked.get("model") or asked.get("text") or asked.get("prompt") or ""))
+        script = told or dict(self.script)
         limit = (
             asked.get("max_tokens") or asked.get("n_predict") or asked.get("sampling_params", {}).get("max_new_tokens")
         )
@@ -273,7 +275,9 @@ def main() -> None:
     """Print the port on one line, then serve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
-    server = ScriptedServer(parser.parse_args().port)
+    parser.add_argument("--script", default="", help="for requests whose model name is none")
+    asked = parser.parse_args()
+    server = ScriptedServer(asked.port, asked.script)
     with contextlib.suppress(OSError):  # its script is only true if it is let run in time
         os.setpriority(os.PRIO_PROCESS, 0, -10)
     print(server.port, flush=True)
