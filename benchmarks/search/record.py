@@ -49,7 +49,7 @@ PROMPTS = {
     "list": "List the numbers from 1 to 25, each on its own line as `item N: value N`.",
     "letter": "Write a short polite letter asking a landlord to repair a window, with a greeting and a closing.",
 }
-MAX_TOKENS = 96
+MAX_TOKENS = 64
 READY_S = 60.0
 ANSWER_S = 180.0
 BASELINE_EVERY = 12
