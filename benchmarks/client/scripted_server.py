@@ -118,7 +118,11 @@ class ScriptedServer:
             self._request(connection, method, path, body[:length])
 
     def _request(self, connection: Connection, method: str, path: str, body: bytes) -> None:
-        if method == "GET" or path == "/flush_cache":
+        if method == "HEAD":
+            connection.out += b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+            self._flush(connection)
+            return
+        if method != "POST" or not body or path == "/flush_cache":
             self._simple(connection, path)
             return
         asked = json.loads(body)
