@@ -19,6 +19,9 @@ import time
 from typing import Any
 
 READ_SIZE = 1 << 16
+CHAT = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+TEXTS = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "scripted"}
+"""What some clients insist on in every event."""
 TEXT = " word"
 
 
@@ -143,7 +146,7 @@ class ScriptedServer:
             return
         connection.out = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         if connection.api == "chat":
-            connection.out += chunk(b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":null}}]}\n\n')
+            connection.out += event(CHAT | {"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]})
         self._flush(connection)
         self._later(connection, connection.received + script.get("ttft", 0.0), 0)
 
@@ -211,9 +214,9 @@ class ScriptedServer:
     def _event(self, connection: Connection, count: int) -> bytes:
         text = TEXT * count
         if connection.api == "chat":
-            data: dict[str, Any] = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
+            data: dict[str, Any] = CHAT | {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
         elif connection.api == "completions":
-            data = {"choices": [{"index": 0, "text": text, "finish_reason": None}]}
+            data = TEXTS | {"choices": [{"index": 0, "text": text, "finish_reason": None}]}
         elif connection.api == "generate":
             finish = {"type": "length"} if connection.tokens >= connection.script["n"] else None
             meta = {"completion_tokens": connection.tokens, "prompt_tokens": 7, "finish_reason": finish}
@@ -230,15 +233,15 @@ class ScriptedServer:
             timings |= {"draft_n": total, "draft_n_accepted": round(total - total / script["draft"])}
         if connection.api == "completion":
             last = {"content": "", "stop": True, "stop_type": "limit", "tokens_predicted": said, "tokens_evaluated": 7}
-            return chunk(b"data: " + json.dumps(last | {"timings": timings}).encode() + b"\n\n") + b"0\r\n\r\n"
+            return event(last | {"timings": timings}) + b"0\r\n\r\n"
         if connection.api == "generate":
             return chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
         usage = {"completion_tokens": said, "prompt_tokens": 120, "total_tokens": said + 120}
         finish = {"index": 0, "delta": {}, "text": "", "finish_reason": "length"}
-        parts = chunk(b"data: " + json.dumps({"choices": [finish]}).encode() + b"\n\n")
+        common = CHAT if connection.api == "chat" else TEXTS
+        parts = event(common | {"choices": [finish]})
         if "nousage" not in script:
-            last = {"choices": [], "usage": usage, "timings": timings}
-            parts += chunk(b"data: " + json.dumps(last).encode() + b"\n\n")
+            parts += event(common | {"choices": [], "usage": usage, "timings": timings})
         return parts + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
     def _flush(self, connection: Connection) -> None:
@@ -255,6 +258,11 @@ class ScriptedServer:
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.out else 0)
         if self.selector.get_key(connection.sock).events != events:
             self.selector.modify(connection.sock, events, connection)
+
+
+def event(data: dict[str, Any]) -> bytes:
+    """Return one server-sent event as an HTTP chunk."""
+    return chunk(b"data: " + json.dumps(data).encode() + b"\n\n")
 
 
 def chunk(data: bytes, *, split: bool = False) -> bytes:
