@@ -124,7 +124,7 @@ def _beside(client: Other, place: Path, asked: argparse.Namespace, streams: int,
             truth = truth_of(url)
             served = sum(len(t["sent"]) for t in truth)
             if not cost.ok or not served:
-                print(f"{streams:7d} {client.name:>10s} did not run: {' '.join(cost.said.split())[-200:]}", flush=True)
+                print(f"{streams:7d} {client.name:>10s} did not run: {' '.join(cost.said.split())[-400:]}", flush=True)
                 return
             costs.append((served, cost.cpu_s))
             seen = client.read(room)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import resource
@@ -22,6 +24,7 @@ from optimizer.bench.plan import level_requests
 from optimizer.bench.workload import from_spec
 from optimizer.clock import Deadline
 
+PR_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).parents[2]
 
 
@@ -115,7 +118,8 @@ class Cost:
 
 
 def cost_of(command: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout_s: float = 900) -> Cost:
-    """Run a command and return what it cost."""
+    """Run a command and return what it cost, with every process that it started."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # workers that outlive their parent are counted as well
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     environment = {**os.environ, "NO_COLOR": "1", **env}
     try:
@@ -124,6 +128,9 @@ def cost_of(command: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeou
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Cost(0.0, time.monotonic() - begun, False, str(error)[-300:])
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Cost(cpu_s, time.monotonic() - begun, done.returncode == 0, (done.stdout + done.stderr)[-600:])
