@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from optimizer.bench.base import RequestSample
 from optimizer.bench.baseline import Drift, drift
+from optimizer.bench.derive import blocks, geometric_mean
 from optimizer.bench.judging import BASELINE, Restart
 from optimizer.engines import memory_fraction
 from optimizer.run import StudyRun
@@ -51,16 +55,46 @@ def load_baseline(run: StudyRun) -> None:
     """Fill the baseline's outputs and its current speed from what is recorded."""
     measured = complete(run, kind="baseline")
     run.baseline_outputs = [samples_of(run, t.number) for t in measured]
-    latest = [t.output_tok_s for t in measured[-run.spec.baseline.restarts :] if t.output_tok_s]
+    latest = [speed for t in measured[-run.spec.baseline.restarts :] if (speed := objective_of(run, t))]
     run.reference_tok_s = sum(latest) / len(latest) if latest else None
+
+
+def objective_of(run: StudyRun, trial: TrialRecord) -> float | None:
+    """Return what is maximised: the speed, or the weighted geometric mean of those at the levels that are weighed."""
+    levels = run.spec.objective.levels
+    speeds = {level: trial.metrics.get(f"output_tok_s@{level}") for level in levels}
+    return weighted_mean(speeds, levels) if levels else trial.output_tok_s
+
+
+def blocks_of(run: StudyRun, trial: TrialRecord) -> dict[str, list[float]] | None:
+    """Return the verdict's blocks, tok/s by prompt; over weighed levels the same mean as of the objective."""
+    record = measurement_of(run, trial.number)
+    levels = run.spec.objective.levels
+    if record is None or not levels:
+        return record.tok_s if record else None
+    samples = samples_of(run, trial.number)
+    found = {level: blocks([s for s in samples if s.concurrency == level]) for level in levels}
+    means = {p: {k: geometric_mean(by.get(p, ())) for k, by in found.items()} for p in record.tok_s}
+    return {p: [mean] for p, speeds in means.items() if (mean := weighted_mean(speeds, levels))}
+
+
+def weighted_mean(values: Mapping[int, float | None], weights: Mapping[int, float]) -> float | None:
+    """Return the weighted geometric mean; None where a value is missing."""
+    known = {k: v for k, v in values.items() if v}
+    if set(known) != set(weights):
+        return None
+    return math.exp(sum(w * math.log(known[k]) for k, w in weights.items()) / sum(weights.values()))
 
 
 def incumbent(run: StudyRun) -> dict[str, float] | None:
     """tok/s by prompt of the best complete configuration so far, baseline included: the mark for early ending.
 
     Each is taken relative to the baseline of its own time and brought to the speed of now: on a host that has become
-    slower since, the old figures would end every later measurement.
+    slower since, the old figures would end every later measurement. None where other levels than the first count too:
+    losing there proves nothing about them.
     """
+    if run.spec.objective.levels:
+        return None
     candidates = [t for t in all_trials(run) if t.state == "complete" and t.kind in {"baseline", "explore"}]
     trusted = [t for t in candidates if (t.output_check or {"ok": True})["ok"] and t.output_tok_s]
     if not trusted:
@@ -81,8 +115,8 @@ def _reference_of(trial: TrialRecord) -> float:
 
 def baseline_restarts(run: StudyRun) -> list[Restart]:
     """The baseline's restarts before the confirmation: they show how much starts scatter on this host."""
-    measured = [measurement_of(run, t.number) for t in complete(run, kind="baseline")]
-    return [Restart(BASELINE, m.tok_s) for m in measured if m is not None]
+    measured = [blocks_of(run, t) for t in complete(run, kind="baseline")]
+    return [Restart(BASELINE, tok_s) for tok_s in measured if tok_s]
 
 
 def baseline_error_rate(run: StudyRun) -> float:
@@ -92,12 +126,9 @@ def baseline_error_rate(run: StudyRun) -> float:
 
 def baseline_drift(run: StudyRun) -> Drift | None:
     """How the baseline's speed went through the night, all its restarts together."""
-    same = [t for t in all_trials(run) if t.arm == "baseline" and t.state == "complete" and t.output_tok_s]
-    timed = [(t.started_at, t.output_tok_s) for t in same if t.started_at is not None and t.output_tok_s]
-    if not timed:
-        return None
-    began = timed[0][0]
-    return drift([(at - began).total_seconds() / 3600 for at, _ in timed], [value for _, value in timed])
+    same = [t for t in all_trials(run) if t.arm == BASELINE and t.state == "complete" and t.started_at is not None]
+    timed = [(t.started_at.timestamp() / 3600, speed) for t in same if t.started_at and (speed := objective_of(run, t))]
+    return drift([hour for hour, _ in timed], [speed for _, speed in timed])
 
 
 def hours_spent(run: StudyRun) -> float:

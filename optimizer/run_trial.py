@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 
 from optimizer import evidence, readiness, trial_log
-from optimizer.bench import measure, output_check, soak
+from optimizer.bench import output_check
 from optimizer.bench.base import Measurement, OutputCheck
 from optimizer.clock import Deadline
 from optimizer.engines import silent
@@ -25,7 +25,7 @@ from optimizer.errors import (
     Stopped,
     WrongServer,
 )
-from optimizer.host_watch import HostWatch
+from optimizer.measuring import measured
 from optimizer.plan import Planned, plan_server
 from optimizer.readiness import Ready
 from optimizer.remote import process
@@ -38,8 +38,6 @@ from storage.records import TrialRecord
 STOP_TIMEOUT_S = 180.0
 """A stop that takes longer (TERM, KILL, GPU memory that lags tens of seconds) is not proved: a human must look."""
 LAUNCH_TIMEOUT_S = 60.0
-DEATH_S, DEATH_POLL_S = 5.0, 0.5
-"""Requests of a dying server fail first; its processes and its log end a few seconds later."""
 PATIENCE, PATIENCE_S = 4.0, 120.0
 """A start may take four times the longest seen so far and two minutes more: other flags compile and capture longer."""
 
@@ -121,30 +119,9 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
                 timeout_s=ready_timeout_s(run),
                 check=run.lease.check,
                 on_stage=steps.stage,
+                on_log=steps.show_log,
             )
-        watch = HostWatch(run, run.server)
-        try:
-            with steps.phase("measure"):
-                measurement = measure.measure(
-                    url,
-                    engine=run.engine,
-                    model=plan.served_model,
-                    workload=run.workload,
-                    path=path,
-                    incumbent=proposal.incumbent,
-                    deadline=Deadline.after(run.spec.budget.measure_timeout_s),
-                    cancelled=run.lease.cancelled,
-                    machine=watch,
-                )
-                measurement = watch.complete(measurement)
-            run.lease.check()
-            if proposal.soak_s > 0:
-                with steps.phase("soak"):
-                    measurement = soak_under_load(run, plan, url, measurement, proposal.soak_s)
-        except (RequestsFailed, ServerFailed):
-            raise_if_dead(run, run.server, plan, within_s=DEATH_S)
-            raise
-        raise_if_dead(run, run.server, plan)
+        measurement = measured(run, proposal, plan, steps, url=url, path=path)
         return judged(run, proposal, ready, measurement, steps)
     finally:
         with steps.phase("stop"):
@@ -165,26 +142,6 @@ def launch(run: StudyRun, plan: LaunchPlan, steps: TrialLog) -> RunningServer:
     )
 
 
-def soak_under_load(run: StudyRun, plan: LaunchPlan, url: str, measurement: Measurement, soak_s: float) -> Measurement:
-    """Hold the measured server under load; return the measurement with what the soak showed.
-
-    Raises:
-        ServerFailed: requests failed: a short benchmark had not shown it.
-    """
-    result = soak.soak(
-        url, engine=run.engine, model=plan.served_model, workload=run.workload, duration_s=soak_s,
-        deadline=Deadline.after(soak_s + run.spec.budget.measure_timeout_s), cancelled=run.lease.cancelled,
-    )  # fmt: skip
-    if not result.ok:
-        summary = f"it did not survive {soak_s:.0f} s under load: {'; '.join(result.problems) or result.errors}"
-        remedy = "it is no candidate; look at the trial's log for what happened under load"
-        raise ServerFailed(Explanation("scheduler_crash", run.engine.name, summary, remedy, blame=Blame.CONFIG))
-    shown = {"soak_s": result.duration_s, "soak_first_tok_s": result.first_tok_s, "soak_last_tok_s": result.last_tok_s}
-    return replace(
-        measurement, metrics={**measurement.metrics, **shown}, warnings=(*measurement.warnings, *result.warnings)
-    )
-
-
 def ready_timeout_s(run: StudyRun) -> float:
     """How long a start may take: by what this model needed on this host before, within the spec and the window."""
     left = run.lease.time_left_s()
@@ -193,22 +150,6 @@ def ready_timeout_s(run: StudyRun) -> float:
     if seen is not None:
         limit = min(limit, PATIENCE_S + PATIENCE * seen)
     return limit if left is None else max(1.0, min(limit, left))
-
-
-def raise_if_dead(run: StudyRun, server: RunningServer, plan: LaunchPlan, *, within_s: float = 0.0) -> None:
-    """Raise ServerFailed when the server died during the measurement, whatever the client saw.
-
-    `within_s` waits that long for the end of a server whose requests just failed: its log knows the cause.
-    """
-    until = Deadline.after(within_s)
-    while True:
-        status = process.status(run.link, server, log_offset=0, deadline=Deadline.after(30))
-        if not status.alive:
-            text = status.log_chunk.decode("utf-8", "replace")
-            raise readiness.death(run.engine.name, text, status.exit_code, plan.expected, phase="benchmark")
-        if until.passed:
-            return
-        run.clock.sleep(DEATH_POLL_S)
 
 
 def judged(run: StudyRun, proposal: Proposal, ready: Ready, measurement: Measurement, steps: TrialLog) -> Outcome:

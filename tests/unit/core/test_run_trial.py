@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from optimizer import measuring
 from optimizer import run_trial as trials_of
 from optimizer.bench.base import Measurement, Series
 from optimizer.engines.base import Effective, Hardware, LaunchPlan, Verdict
@@ -65,9 +66,9 @@ def play(db: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         server = RunningServer("r", 1, 1, "d", "log", 8000, "server")
         monkeypatch.setattr(trials_of, "plan_server", lambda *_: planned)
         monkeypatch.setattr(trials_of.readiness, "wait_until_ready", lambda *_, **__: Ready("http://x", {}, {}))
-        monkeypatch.setattr(trials_of.measure, "measure", host.measure)
-        monkeypatch.setattr(trials_of, "DEATH_S", 0.2)
-        monkeypatch.setattr(trials_of, "DEATH_POLL_S", 0.01)
+        monkeypatch.setattr(measuring.measure, "measure", host.measure)
+        monkeypatch.setattr(measuring, "DEATH_S", 0.2)
+        monkeypatch.setattr(measuring, "DEATH_POLL_S", 0.01)
         monkeypatch.setattr(type(study), "base_url", lambda self: ("http://x", "direct"))
         for name in ("status", "read_log", "stop"):
             monkeypatch.setattr(process, name, getattr(host, name))
