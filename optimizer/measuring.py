@@ -1,6 +1,6 @@
-"""The measurement of one running server: its benchmark, the load that a finalist must stand, and what it died of.
+"""The measurement of one running server: its benchmark, and the load that a finalist must stand.
 
-Decides whose fault a measurement is that could not be made. How it is made is `bench.measure`.
+Decides what voids them from outside. How they are made is `bench.measure` and `bench.soak`.
 """
 
 from __future__ import annotations
@@ -10,60 +10,49 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from optimizer import readiness
 from optimizer.bench import measure, soak
 from optimizer.bench.base import Measurement
 from optimizer.clock import Deadline
 from optimizer.engines.base import Blame, Explanation, LaunchPlan
-from optimizer.errors import BenchmarkFailed, RatchetError, RequestsFailed, ServerFailed
+from optimizer.errors import BenchmarkFailed, RatchetError, ServerFailed
 from optimizer.host_watch import HostWatch
-from optimizer.remote import process
-from optimizer.remote.base import RunningServer
 from optimizer.run import StudyRun
 from optimizer.trial_log import TrialLog
 
 if TYPE_CHECKING:
     from optimizer.run_trial import Proposal
 
-DEATH_S, DEATH_POLL_S = 5.0, 0.5
-"""Requests of a dying server fail first; its processes and its log end a few seconds later."""
 
-
-def measured(
-    run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps: TrialLog, *, url: str, path: str
+def put_under_load(
+    run: StudyRun, proposal: Proposal, plan: LaunchPlan, url: str, path: str, steps: TrialLog
 ) -> Measurement:
-    """Measure the running server, and hold it under load where the proposal asks for it.
+    """Measure a server that is ready; a finalist also has to survive the load for a while.
 
     Raises:
-        ServerFailed: it died meanwhile, or did not stand the load.
-        RequestsFailed: it lives, and failed too many requests or did not end them in time.
+        RequestsFailed: too many requests failed, or did not end in time.
+        ServerFailed: it did not stand the load.
         BenchmarkFailed: the measurement is void for no fault of the server.
     """
     assert run.server is not None
     watch = HostWatch(run, run.server)
-    try:
-        with steps.phase("measure"), steady(run, path):
-            seen = measure.measure(
-                url,
-                engine=run.engine,
-                model=plan.served_model,
-                workload=run.workload,
-                path=path,
-                incumbent=proposal.incumbent,
-                deadline=Deadline.after(run.spec.budget.measure_timeout_s),
-                cancelled=run.lease.cancelled,
-                machine=watch,
-            )
-            seen = watch.complete(seen)
-        run.lease.check()
-        if proposal.soak_s > 0:
-            with steps.phase("soak"), steady(run, path):
-                seen = soak_under_load(run, plan, url, seen, proposal.soak_s)
-    except (RequestsFailed, ServerFailed):
-        raise_if_dead(run, run.server, plan, within_s=DEATH_S)
-        raise
-    raise_if_dead(run, run.server, plan)
-    return seen
+    with steps.phase("measure"), steady(run, path):
+        measurement = measure.measure(
+            url,
+            engine=run.engine,
+            model=plan.served_model,
+            workload=run.workload,
+            path=path,
+            incumbent=proposal.incumbent,
+            deadline=Deadline.after(run.spec.budget.measure_timeout_s),
+            cancelled=run.lease.cancelled,
+            machine=watch,
+        )
+        measurement = watch.complete(measurement)
+    run.lease.check()
+    if proposal.soak_s > 0:
+        with steps.phase("soak"), steady(run, path):
+            measurement = soak_under_load(run, plan, url, measurement, proposal.soak_s)
+    return measurement
 
 
 @contextlib.contextmanager
@@ -106,19 +95,3 @@ def soak_under_load(run: StudyRun, plan: LaunchPlan, url: str, measurement: Meas
     return replace(
         measurement, metrics={**measurement.metrics, **shown}, warnings=(*measurement.warnings, *result.warnings)
     )
-
-
-def raise_if_dead(run: StudyRun, server: RunningServer, plan: LaunchPlan, *, within_s: float = 0.0) -> None:
-    """Raise ServerFailed when the server died during the measurement, whatever the client saw.
-
-    `within_s` waits that long for the end of a server whose requests just failed: its log knows the cause.
-    """
-    until = Deadline.after(within_s)
-    while True:
-        status = process.status(run.link, server, log_offset=0, deadline=Deadline.after(30))
-        if not status.alive:
-            text = status.log_chunk.decode("utf-8", "replace")
-            raise readiness.death(run.engine.name, text, status.exit_code, plan.expected, phase="benchmark")
-        if until.passed:
-            return
-        run.clock.sleep(DEATH_POLL_S)

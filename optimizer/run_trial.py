@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field, replace
 
-from optimizer import evidence, readiness, trial_log
+from optimizer import deaths, evidence, readiness, trial_log
 from optimizer.bench import output_check
 from optimizer.bench.base import Measurement, OutputCheck
 from optimizer.clock import Deadline
@@ -25,7 +25,7 @@ from optimizer.errors import (
     Stopped,
     WrongServer,
 )
-from optimizer.measuring import measured
+from optimizer.measuring import put_under_load
 from optimizer.plan import Planned, plan_server
 from optimizer.readiness import Ready
 from optimizer.remote import process
@@ -38,6 +38,8 @@ from storage.records import TrialRecord
 STOP_TIMEOUT_S = 180.0
 """A stop that takes longer (TERM, KILL, GPU memory that lags tens of seconds) is not proved: a human must look."""
 LAUNCH_TIMEOUT_S = 60.0
+DEATH_PATIENCE_S = 5.0
+"""Requests fail first, then the engine's own watchdogs end the rest of the server."""
 PATIENCE, PATIENCE_S = 4.0, 120.0
 """A start may take four times the longest seen so far and two minutes more: other flags compile and capture longer."""
 
@@ -104,7 +106,9 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
     """Launch, prove ready, measure and check one server; it is stopped with proof whatever happens."""
     run.lease.check()
     with steps.phase("preflight"):
-        process.preflight(run.link, plan, run_dir=run.host.run_dir, deadline=Deadline.after(LAUNCH_TIMEOUT_S))
+        looked = Deadline.after(LAUNCH_TIMEOUT_S)
+        for warning in process.preflight(run.link, plan, run_dir=run.host.run_dir, deadline=looked):
+            run.warn(warning)
     with steps.phase("launch"):
         run.server = launch(run, plan, steps)
     try:
@@ -121,7 +125,12 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
                 on_stage=steps.stage,
                 on_log=steps.show_log,
             )
-        measurement = measured(run, proposal, plan, steps, url=url, path=path)
+        try:
+            measurement = put_under_load(run, proposal, plan, url, path, steps)
+        except (BenchmarkFailed, ServerFailed):
+            raise_if_dead(run, run.server, plan, ready, steps, patience_s=DEATH_PATIENCE_S)
+            raise
+        raise_if_dead(run, run.server, plan, ready, steps)
         return judged(run, proposal, ready, measurement, steps)
     finally:
         with steps.phase("stop"):
@@ -150,6 +159,15 @@ def ready_timeout_s(run: StudyRun) -> float:
     if seen is not None:
         limit = min(limit, PATIENCE_S + PATIENCE * seen)
     return limit if left is None else max(1.0, min(limit, left))
+
+
+def raise_if_dead(
+    run: StudyRun, server: RunningServer, plan: LaunchPlan, ready: Ready, steps: TrialLog, *, patience_s: float = 0.0
+) -> None:
+    """Raise ServerFailed when the server died under load: its log says why better than the client's errors do."""
+    deaths.raise_if_dead(
+        run.link, server, plan, ready.pids, engine_name=run.engine.name, read_log=steps.read_log, patience_s=patience_s
+    )
 
 
 def judged(run: StudyRun, proposal: Proposal, ready: Ready, measurement: Measurement, steps: TrialLog) -> Outcome:

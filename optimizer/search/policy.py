@@ -67,6 +67,8 @@ class Options:
     levels: dict[int, float] = field(default_factory=dict)
     """Weights of concurrency levels, when the objective is over several."""
     limits: Limits = field(default_factory=dict)
+    prior: Prior | None = None
+    """On the hyperparameters of the speed; None: the shipped one."""
     reach: int = 3
     """Rounds of neighbours: 1 of the best measured, more of the most promising candidates too."""
     max_listed: int = 2000
@@ -135,7 +137,7 @@ def believe(space: CanonicalSpace, history: Sequence[Observation], *, seed: int,
     if not seen:
         return None
     encoder = Encoder(space)
-    model = fit_speed(encoder, seen, parts=options.parts, levels=options.levels)
+    model = fit_speed(encoder, seen, parts=options.parts, levels=options.levels, prior=options.prior)
     candidates = candidate_set(space, history, model, seed=seed, options=options)
     if options.reach > 1 and not _listable(space, options):
         candidates = _further(space, encoder, model, candidates, {o.key for o in history}, options)

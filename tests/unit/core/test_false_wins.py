@@ -10,7 +10,6 @@ import pytest
 from optimizer import confirm, evidence, phases
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
-from optimizer.spec import Objective
 from storage import events
 from storage.engine import Database
 from tests.unit.core.synthetic import World
@@ -23,9 +22,8 @@ def steady(config: Any) -> float:
     return 90.0
 
 
-def without_limits(run: StudyRun) -> StudyRun:
-    run.spec = run.spec.model_copy(update={"objective": Objective()})
-    return run
+def without_limits(db: Database) -> StudyRun:
+    return study_run(db, more={"objective": {"maximize": "output_tok_s"}})
 
 
 def warnings_of(run: StudyRun) -> list[str]:
@@ -62,7 +60,7 @@ def test_requests_that_fail_do_not_make_a_candidate_faster(db: Database, monkeyp
     world = World(
         faster_with_threads, metrics=lambda p, config: {"error_rate": 0.2} if config.get("threads") in (3, 4) else {}
     )
-    verdict = play(without_limits(study_run(db)), world, monkeypatch)
+    verdict = play(without_limits(db), world, monkeypatch)
     assert verdict["outcome"] != "win"
 
 
@@ -70,7 +68,7 @@ def test_errors_that_home_has_too_are_not_held_against_a_candidate(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(faster_with_threads, metrics=lambda proposal, config: {"error_rate": 0.2})
-    assert play(without_limits(study_run(db)), world, monkeypatch)["outcome"] == "win"
+    assert play(without_limits(db), world, monkeypatch)["outcome"] == "win"
 
 
 def test_a_candidate_that_is_fast_only_when_fresh_does_not_win(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

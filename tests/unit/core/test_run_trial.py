@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from optimizer import measuring
+from optimizer import deaths, measuring
 from optimizer import run_trial as trials_of
 from optimizer.bench.base import Measurement, Series
 from optimizer.engines.base import Effective, Hardware, LaunchPlan, Verdict
@@ -41,8 +41,7 @@ class Host:
     stopped: list[str] = field(default_factory=list)
 
     def status(self, link: Any, server: RunningServer, **asked: Any) -> ServerStatus:
-        if asked.get("log_limit") != 0:
-            self.looks += 1
+        self.looks += 1
         alive = self.dies_at_look is None or self.looks < self.dies_at_look
         return ServerStatus(alive, None if alive else 1, (), (), len(self.log), 0, self.log)
 
@@ -67,12 +66,12 @@ def play(db: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         monkeypatch.setattr(trials_of, "plan_server", lambda *_: planned)
         monkeypatch.setattr(trials_of.readiness, "wait_until_ready", lambda *_, **__: Ready("http://x", {}, {}))
         monkeypatch.setattr(measuring.measure, "measure", host.measure)
-        monkeypatch.setattr(measuring, "DEATH_S", 0.2)
-        monkeypatch.setattr(measuring, "DEATH_POLL_S", 0.01)
+        monkeypatch.setattr(trials_of, "DEATH_PATIENCE_S", 0.3)
         monkeypatch.setattr(type(study), "base_url", lambda self: ("http://x", "direct"))
         for name in ("status", "read_log", "stop"):
             monkeypatch.setattr(process, name, getattr(host, name))
-        monkeypatch.setattr(process, "preflight", lambda *_, **__: None)
+        monkeypatch.setattr(process, "preflight", lambda *_, **__: ())
+        monkeypatch.setattr(deaths.kernel, "read", lambda *_, **__: "")
         monkeypatch.setattr(process, "launch", lambda *_, **__: server)
         monkeypatch.setattr(gpu, "snapshot", lambda *_: [Gpu(0, "g", 80_000, 40_000, 99.0, 300.0, None, 60.0)])
         trial = run_trial(study, Proposal("explore", "key", {}, attempt=attempt))
