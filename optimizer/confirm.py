@@ -1,26 +1,28 @@
 """The confirm phase: the best candidates against the baseline in fresh, interleaved restarts, until there is a verdict.
 
 Decides who is confirmed and what is written down of each look; the statistics are `bench.verdict`. What is explored
-never proves anything: only restarts of this phase are evidence.
+never proves anything: only restarts of this phase are evidence. With several hosts each confirms the same candidates
+against its own baseline, and a candidate has won when it has won on every one of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from optimizer import evidence
+from optimizer import evidence, several
 from optimizer.bench import verdict
 from optimizer.bench.base import Outcome, VerdictResult
 from optimizer.bench.confirm import Confirmation
 from optimizer.bench.judging import Restart
 from optimizer.engines.base import FlagValue
+from optimizer.evidence import Evidence
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
 from optimizer.search import explain
-from storage import events, verdicts
+from storage import events, studies, verdicts
 from storage.records import TrialRecord, VerdictRecord
 
 Attempt = Callable[[StudyRun, Proposal], TrialRecord]
@@ -29,6 +31,7 @@ SOAK = "soak:"
 """Prefix of the arm that holds a winner under load; it is no evidence for or against its speed."""
 SELF_TEST = "self-test"
 """The arm of an A/A test: the baseline's own configuration under another name."""
+LEAST_FIRST = (Outcome.WORSE, Outcome.NO_SIGNIFICANT_WIN, Outcome.UNDECIDED, Outcome.WIN)
 NOTHING_FASTER = "nothing that was explored is faster than home, keeps the limits and answers as home does"
 
 
@@ -43,35 +46,59 @@ class Finalist:
 
 
 def confirm(run: StudyRun, attempt: Attempt) -> None:
-    """Confirm the finalists and store the verdict. Resumes from the restarts that are recorded."""
+    """Confirm the finalists on this host; the last host to end stores the verdict. Resumes from what is recorded."""
     run.lease.check()
     run.update(phase="confirm")
     run.say("study", phase="confirm")
-    finalists = stored_finalists(run) or choose_finalists(run)
+    finalists = agreed_finalists(run)
     if not finalists or run.spec.budget.confirm_restarts < 2:
-        conclude(run, finalists, None)
+        conclude(run, finalists, [])
         return
-    remember_finalists(run, finalists)
     while True:
         run.lease.check()
-        restarts = restarts_so_far(run)
-        step = verdict.plan_confirmation(
-            [p.name for p in run.workload.prompts],
-            [f.key for f in finalists],
-            [Restart(r["arm"], r["tok_s"]) for r in restarts],
-            alpha=run.spec.alpha,
-            min_effect=run.spec.min_effect,
-            max_restarts=run.spec.budget.confirm_restarts,
-            given_up=set(excluded(run, finalists)),
-        )
+        seen, out = evidence.read(run), excluded(run, finalists)
+        restarts = restarts_on(run, seen, run.host.name)
+        step = look(run, finalists, restarts, out)
         record_look(run, step, restarts)
         if step.next_arm is not None:
             start_arm(run, attempt, finalists, step.next_arm)
-        elif step.winner is not None and soak_is_due(run, step.winner):
-            start_arm(run, attempt, finalists, SOAK + step.winner)
-        else:
-            conclude(run, finalists, step)
+            continue
+        steps = [look(run, finalists, restarts_on(run, seen, name), out) for name in several.hosts(run)]
+        if several.at_work_elsewhere(run, [s.next_arm is not None for s in steps]):
+            if run.spec.on_finish != "adopt" or not several.working(run):
+                return  # the last one judges
+            several.wait(run)
+            continue
+        winner = winner_of(finalists, steps, out)
+        if winner is None or not soak_is_due(run, winner.key):
+            conclude(run, finalists, steps)
             return
+        start_arm(run, attempt, finalists, SOAK + winner.key)
+
+
+def agreed_finalists(run: StudyRun) -> list[Finalist]:
+    """Return who is confirmed, on every host the same: as stored, or chosen once nobody explores any more."""
+    stored = stored_finalists(run)
+    if stored is not None:
+        return stored
+    while several.explores_elsewhere(run, evidence.read(run)):
+        several.wait(run)
+    return remember_finalists(run, choose_finalists(run))
+
+
+def look(
+    run: StudyRun, finalists: Sequence[Finalist], restarts: Sequence[dict[str, Any]], out: Mapping[str, str]
+) -> Confirmation:
+    """Look at the restarts of one host."""
+    return verdict.plan_confirmation(
+        [p.name for p in run.workload.prompts],
+        [f.key for f in finalists],
+        [Restart(r["arm"], r["tok_s"]) for r in restarts],
+        alpha=run.spec.alpha,
+        min_effect=run.spec.min_effect,
+        max_restarts=run.spec.budget.confirm_restarts,
+        given_up=set(out),
+    )
 
 
 def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], arm: str) -> TrialRecord:
@@ -88,17 +115,18 @@ def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], ar
 
 def soak_is_due(run: StudyRun, key: str) -> bool:
     """Say whether a winner must still be held under load before it counts."""
-    done = any(t.arm == SOAK + key and t.state != "interrupted" for t in evidence.all_trials(run))
+    done = any(t.arm == SOAK + key and t.state != "interrupted" for t in evidence.read(run).trials)
     return run.spec.budget.soak_s > 0 and not run.spec.self_test and not done
 
 
 def choose_finalists(run: StudyRun) -> list[Finalist]:
     """Return the best configurations by posterior that beat the baseline so far, with outputs and limits in order."""
+    seen = evidence.read(run)
     if run.spec.self_test:
-        first = evidence.complete(run, kind="baseline")[0]
+        first = seen.complete("baseline")[0]
         return [Finalist(SELF_TEST, {}, first.output_tok_s or 0.0, first.number)]
-    by_key = {t.arm: t for t in evidence.all_trials(run) if t.kind == "explore" and t.state == "complete"}
-    reference = run.reference_tok_s or 0.0
+    by_key = {t.arm: t for t in seen.explored if t.state == "complete"}
+    reference = several.reference_tok_s(run, seen)
     chosen: list[Finalist] = []
     for ranked in run.search.top(len(by_key) + 1):
         trial = by_key.get(ranked.canonical_key)
@@ -131,21 +159,21 @@ def broken_limits(run: StudyRun, metrics: Mapping[str, float]) -> list[str]:
     return broken
 
 
-def restarts_so_far(run: StudyRun) -> list[dict[str, Any]]:
-    """Return the complete restarts of this phase in the order they were made: trial, arm, tok/s by prompt."""
-    found = []
-    for trial in evidence.complete(run, kind="confirm"):
-        measured = evidence.measurement_of(run, trial.number)
-        if measured is not None and not trial.arm.startswith(SOAK):
-            found.append({"trial": trial.number, "arm": trial.arm, "tok_s": measured.tok_s})
-    return found
+def restarts_on(run: StudyRun, seen: Evidence, host: str) -> list[dict[str, Any]]:
+    """Return the complete restarts of this phase on a host, in the order they were made: trial, arm, tok/s by prompt."""
+    blocks = evidence.blocks_of(run)
+    return [
+        {"trial": trial.number, "arm": trial.arm, "tok_s": blocks[trial.number]}
+        for trial in replace(seen, host=host).complete("confirm")
+        if trial.number in blocks and not trial.arm.startswith(SOAK)
+    ]
 
 
 def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
     """Return the finalists that cannot win any more, with the reason: died, wrong output, a limit missed."""
     found: dict[str, str] = {}
     keys = {f.key for f in finalists}
-    for trial in evidence.all_trials(run):
+    for trial in evidence.read(run).trials:
         key = trial.arm.removeprefix(SOAK)
         if trial.kind != "confirm" or key not in keys:
             continue
@@ -159,7 +187,7 @@ def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
 
 
 def record_look(run: StudyRun, step: Confirmation, restarts: Sequence[dict[str, Any]]) -> None:
-    """Write one look at the evidence, with the restarts that it used."""
+    """Write one look at this host's evidence, with the restarts that it used."""
     now = run.clock.now()
     seen = {r["arm"] for r in restarts}
     with run.db.write() as conn:
@@ -176,36 +204,63 @@ def record_look(run: StudyRun, step: Confirmation, restarts: Sequence[dict[str, 
                     ci_low=result.ci_low,
                     ci_high=result.ci_high,
                     restarts=result.restarts,
-                    pairs={"restarts": [r for r in restarts if r["arm"] in {key, BASELINE}]},
+                    pairs={"host": run.host.name, "restarts": [r for r in restarts if r["arm"] in {key, BASELINE}]},
                     at=now,
                 ),
             )
-            events.append(conn, run.study.id, "verdict", {"candidate": key, **told(result)}, now)
+            events.append(conn, run.study.id, "verdict", {"candidate": key, "host": run.host.name, **told(result)}, now)
 
 
-def stored_finalists(run: StudyRun) -> list[Finalist]:
-    """Return the finalists of an interrupted confirm phase."""
-    rows = (run.study.verdict or {}).get("finalists", [])
-    return [Finalist(**row) for row in rows]
+def stored_finalists(run: StudyRun) -> list[Finalist] | None:
+    """Return the finalists once they are chosen, by whichever host; None before."""
+    with run.db.read() as conn:
+        return _finalists_in(studies.get(conn, run.study.id).verdict)
 
 
-def remember_finalists(run: StudyRun, finalists: Sequence[Finalist]) -> None:
-    """Store who is being confirmed, so that a restart goes on with the same ones."""
-    if not stored_finalists(run):
-        run.update(verdict={"outcome": str(Outcome.UNDECIDED), "finalists": [asdict(f) for f in finalists]})
+def _finalists_in(document: Mapping[str, Any] | None) -> list[Finalist] | None:
+    rows = (document or {}).get("finalists")
+    return None if rows is None else [Finalist(**row) for row in rows]
 
 
-def conclude(run: StudyRun, finalists: Sequence[Finalist], step: Confirmation | None) -> None:
-    """Store the verdict: the best proven finalist, or why there is none."""
+def remember_finalists(run: StudyRun, chosen: Sequence[Finalist]) -> list[Finalist]:
+    """Store who is being confirmed, so that a restart goes on with the same ones; those of another host stand."""
+    with run.db.write() as conn:
+        stored = _finalists_in(studies.get(conn, run.study.id).verdict)
+        if stored is None:
+            document = {"outcome": str(Outcome.UNDECIDED), "finalists": [asdict(f) for f in chosen]}
+            studies.update(conn, run.study.id, verdict=document)
+    return list(chosen) if stored is None else stored
+
+
+def winner_of(finalists: Sequence[Finalist], steps: Sequence[Confirmation], out: Mapping[str, str]) -> Finalist | None:
+    """Return the best finalist that has won on every host. No correction of alpha: each host had to be convinced."""
+    results = joint_results(steps)
+    won = [f for f in finalists if f.key not in out and results[f.key].outcome is Outcome.WIN]
+    return max(won, key=lambda f: results[f.key].ratio, default=None)
+
+
+def joint_results(steps: Sequence[Confirmation]) -> dict[str, VerdictResult]:
+    """Return for each candidate the result of the host that speaks most against it."""
+    keys = steps[0].results if steps else {}
+    return {
+        key: min((s.results[key] for s in steps), key=lambda r: (LEAST_FIRST.index(r.outcome), r.ratio)) for key in keys
+    }
+
+
+def conclude(run: StudyRun, finalists: Sequence[Finalist], steps: Sequence[Confirmation]) -> None:
+    """Store the verdict: the best proven finalist, or why there is none. `steps` are the last looks of all hosts."""
     out = excluded(run, finalists)
     document: dict[str, Any] = {"finalists": [asdict(f) for f in finalists], "excluded": out, "alpha": run.spec.alpha}
-    winner = next((f for f in finalists if step is not None and f.key == step.winner and f.key not in out), None)
-    if winner is not None and step is not None:
-        document |= told(step.results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
+    results, winner = joint_results(steps), winner_of(finalists, steps, out)
+    if winner is not None:
+        document |= told(results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
         document["changes"] = changes(run, winner)
         document["lossy"] = list(run.engine.lossy_flags(run.spec.candidate_config(winner.params, searched(run))))
     else:
-        document |= without_winner(finalists, step, out)
+        document |= without_winner(finalists, results, out)
+    judged = document.get("candidate_key")
+    if len(steps) > 1 and judged is not None:
+        document["hosts"] = {name: told(s.results[judged]) for name, s in zip(several.hosts(run), steps, strict=True)}
     best = winner or (finalists[0] if finalists else None)
     run.update(verdict=document, best_trial=best.trial if best else None)
     run.say("verdict_final", **{k: v for k, v in document.items() if k != "finalists"})
@@ -228,11 +283,12 @@ def told(result: VerdictResult) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
-def without_winner(finalists: Sequence[Finalist], step: Confirmation | None, out: Mapping[str, str]) -> dict[str, Any]:
+def without_winner(
+    finalists: Sequence[Finalist], results: Mapping[str, VerdictResult], out: Mapping[str, str]
+) -> dict[str, Any]:
     """Say why nothing has won: nothing was faster, all were excluded, or what the evidence on the best one says."""
     if not finalists:
         return {"outcome": str(Outcome.NO_SIGNIFICANT_WIN), "reason": NOTHING_FASTER}
-    results = step.results if step is not None else {}
     left = [f for f in finalists if f.key in results and f.key not in out]
     if not left:
         reason = "; ".join(out.values()) or "there was no budget to confirm anything"

@@ -16,7 +16,7 @@ from optimizer.plan import argv_to_keep, plan_server
 from optimizer.remote import guard, home, process
 from optimizer.remote.base import HomeServer
 from optimizer.run import StudyRun
-from storage import hosts
+from storage import hosts, shares
 
 log = structlog.get_logger(__name__)
 
@@ -76,8 +76,9 @@ def stop_leftovers(run: StudyRun) -> None:
 
 def find_home(run: StudyRun) -> HomeServer | None:
     """Return the server to put back: what the study stored, what the host's entry gives, or who listens on the port."""
-    if run.study.home is not None:
-        return stored_home(run)
+    stored = stored_home(run)
+    if stored is not None:
+        return stored
     listeners = process.listeners(run.link, run.port, deadline=Deadline.after(30))
     if listeners and not run.host.takeover:
         who = listeners[0]
@@ -96,14 +97,18 @@ def find_home(run: StudyRun) -> HomeServer | None:
 def remember_home(run: StudyRun, server: HomeServer) -> None:
     """Store home with the study and the host before anything is touched."""
     row = home_row.keep(run.link, server, run_dir=run.host.run_dir)
-    run.update(home=row)
     with run.db.write() as conn:
+        shares.update(conn, run.study.id, run.host.name, home=row, taken=True)
         hosts.update(conn, run.host.name, home=row)
+    if run.host.name == run.study.host:
+        run.update(home=row)
 
 
 def stored_home(run: StudyRun) -> HomeServer | None:
-    """Return the home that this study stored, if any."""
-    return home_row.load(run.link, run.study.home, run_dir=run.host.run_dir) if run.study.home else None
+    """Return the home that this study stored on this host, if any."""
+    with run.db.read() as conn:
+        row = shares.get(conn, run.study.id, run.host.name).home
+    return home_row.load(run.link, row, run_dir=run.host.run_dir) if row else None
 
 
 def arm_guard(run: StudyRun) -> None:
@@ -153,7 +158,7 @@ def finish(run: StudyRun, *, finished: bool) -> None:
         stop_leftovers(run)
         return
     run.say("home", state="adopting" if adopted else "starting")
-    patience_s = 3 * (evidence.home_start_s(run) or evidence.UNKNOWN_S) + START_RESERVE_S
+    patience_s = 3 * (evidence.read(run).home_start_s or evidence.UNKNOWN_S) + START_RESERVE_S
     home.restore(
         run.link,
         serve,
@@ -165,6 +170,8 @@ def finish(run: StudyRun, *, finished: bool) -> None:
     run.lease.on_renew = None
     if run.host.guard.enabled and server is not None:
         guard.disarm(run.link, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(30))
+    with run.db.write() as conn:
+        shares.update(conn, run.study.id, run.host.name, taken=False)
     run.say("home", state="adopted" if adopted else "restored")
 
 

@@ -115,9 +115,9 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         BadInput: the command is missing there, or the installed version lacks a flag.
     """
     with db.read() as conn:
-        record = hosts.find(conn, study.host)
+        record = hosts.find(conn, lease.host)
     if record is None:
-        raise BadInput(f"host {study.host} is not registered any more", remedy="register it again")
+        raise BadInput(f"host {lease.host} is not registered any more", remedy="register it again")
     host = HostEntry.model_validate(record.entry)
     link = connect.open_link(host, known_host_key=record.host_key)
     try:

@@ -109,8 +109,22 @@ studies = sa.Table(
     one_of("state", STUDY_STATES),
     sa.Index(None, "state", "priority"),
     sa.Index(None, "created_at", "id"),
-    sa.Index(None, "host"),
     sa.Index(None, "window_id"),
+)
+
+shares = sa.Table(
+    "shares",
+    metadata,
+    of_study(),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),
+    json("home", null=True),
+    sa.Column("taken", sa.Boolean(create_constraint=False), nullable=False),
+    text("ending"),
+    text("reason"),
+    sa.PrimaryKeyConstraint("study_id", "host"),
+    one_of("ending", ("", *STUDY_STATES)),
+    sa.Index(None, "host"),
 )
 
 trials = sa.Table(

@@ -84,7 +84,9 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
 
 
 def make_inline(db: Database, name: str) -> Any:
-    return worker.Worker(db, name=name, settings=SETTINGS)
+    from optimizer.dispatch.inline import InlineWorker
+
+    return InlineWorker(db, name=name, settings=SETTINGS)
 
 
 def make_procrastinate(db: Database, name: str) -> Any:

@@ -12,6 +12,7 @@ import yaml
 
 from optimizer import studies, worker
 from optimizer.clock import SystemClock
+from optimizer.dispatch.inline import InlineWorker
 from optimizer.errors import HostBusy, NeedsAttention, Stopped
 from optimizer.lease import LeaseKeeper
 from optimizer.settings import Settings
@@ -136,7 +137,7 @@ def test_a_study_ended_by_another_worker_meanwhile_is_not_run_again(
 
 def test_a_window_that_is_gone_fails_the_study_and_not_the_worker(db: Database) -> None:
     study = queued(db, window="gone")
-    machine = worker.Worker(db, settings=QUICK)
+    machine = InlineWorker(db, settings=QUICK)
     machine.start()
     end = time.monotonic() + 10
     while studies.get(db, study.id).state == StudyState.QUEUED and time.monotonic() < end:
