@@ -160,7 +160,7 @@ def broken_limits(run: StudyRun, metrics: Mapping[str, float]) -> list[str]:
 
 
 def restarts_on(run: StudyRun, seen: Evidence, host: str) -> list[dict[str, Any]]:
-    """Return the complete restarts of this phase on a host, in the order they were made: trial, arm, tok/s by prompt."""
+    """Return the complete restarts of this phase on a host, in order: trial, arm, tok/s by prompt."""
     blocks = evidence.blocks_of(run)
     return [
         {"trial": trial.number, "arm": trial.arm, "tok_s": blocks[trial.number]}
