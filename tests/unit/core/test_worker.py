@@ -13,7 +13,7 @@ import yaml
 from optimizer import studies, worker
 from optimizer.clock import SystemClock
 from optimizer.dispatch.inline import InlineWorker
-from optimizer.errors import HostBusy, NeedsAttention, Stopped
+from optimizer.errors import HostBusy, NeedsAttention, PortTaken, Stopped
 from optimizer.lease import LeaseKeeper
 from optimizer.settings import Settings
 from optimizer.spec import parse_study
@@ -89,8 +89,13 @@ def test_the_end_of_the_window_waits_for_the_next(db: Database, monkeypatch: pyt
 
 
 def test_a_known_error_fails_the_study_with_what_to_do(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = play(db, monkeypatch, PortTaken("h", "another server is there", remedy="stop it"))
+    assert row.state == StudyState.FAILED and "another server is there (stop it)" in row.state_reason
+
+
+def test_what_may_work_another_time_pauses_the_study(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     row = play(db, monkeypatch, HostBusy("h", "another Ratchet is there", remedy="stop it"))
-    assert row.state == StudyState.FAILED and "another Ratchet is there (stop it)" in row.state_reason
+    assert row.state == StudyState.PAUSED and "another Ratchet is there (stop it)" in row.state_reason
 
 
 def test_a_fault_of_ratchet_fails_the_study_and_home_is_still_put_back(
