@@ -21,7 +21,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from benchmarks.chaos.__main__ import fresh_database, postgres_server
+from benchmarks.chaos.databases import fresh_database, postgres_server
 from benchmarks.scale.storage import START, measurement, requests, trial
 from optimizer import lease, worker
 from optimizer.clock import SystemClock
