@@ -70,16 +70,11 @@ class StudyRun:
 
     def say(self, kind: str, **data: Any) -> None:
         """Record an event of this study; it is what the pages, the CLI and SSE show."""
-        with self.db.write() as conn:
-            events.append(conn, self.study.id, kind, data, self.clock.now())
+        self.db.transact(lambda conn: events.append(conn, self.study.id, kind, data, self.clock.now()))
 
     def update(self, **fields: Any) -> None:
         """Change fields of the study's row."""
-        with self.db.write() as conn:
-            studies.update(conn, self.study.id, **fields)
-            fresh = studies.get(conn, self.study.id)
-        if fresh is not None:
-            self.study = fresh
+        self.study = self.db.transact(lambda conn: studies.update(conn, self.study.id, **fields))
 
     def base_url(self) -> tuple[str, str]:
         """Return the URL under which this process reaches the server, and the kind of path to it."""

@@ -26,7 +26,7 @@ from optimizer.share import WORKABLE, Ending, due_hosts
 from optimizer.studies import PAUSE_ASKED, STOP_ASKED, StudyState, load_spec, move, move_in
 from storage import hosts, shares, studies
 from storage.engine import Database
-from storage.errors import StorageError
+from storage.errors import StaleFence, StorageError, fault_behind
 from storage.records import StudyRecord
 
 log = structlog.get_logger(__name__)
@@ -147,7 +147,7 @@ def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock, c
     try:
         ending = Ending(S.WAITING_WINDOW, closed) if closed else _run_phases(run)
         return _restore(run, ending)
-    except LeaseLost:
+    except (LeaseLost, StaleFence):
         log.warning("worker.lease_lost", study=study.name, host=keeper.host)
         return None
     finally:
@@ -161,19 +161,20 @@ def _run_phases(run: StudyRun) -> Ending:
         return Ending(S.FINISHED if run.study.state != S.STOPPING else _asked(run))
     except Stopped as stopped:
         return _after_stop(run, stopped)
-    except LeaseLost:
+    except (LeaseLost, StaleFence):
         raise
     except NeedsAttention as error:
         return _attention(run, error)
     except RatchetError as error:
         return _failed(run.study, error)
-    except StorageError as error:
-        return Ending(S.PAUSED, f"the database failed: {error} ({error.remedy or 'resume when it works again'})")
     except Exception as error:  # noqa: BLE001 - the boundary: whatever breaks, home must be put back
         return _unexpected(run.study, error)
 
 
 def _unexpected(study: StudyRecord, error: Exception) -> Ending:
+    fault = fault_behind(error)  # ours or Optuna's: both are in one place
+    if fault is not None:
+        return Ending(S.PAUSED, f"the database failed: {fault} ({fault.remedy or 'resume when it works again'})")
     log.exception("worker.unexpected", study=study.name)
     return Ending(S.FAILED, f"unexpected {type(error).__name__}: {error}; this is a fault of Ratchet")
 

@@ -133,8 +133,8 @@ def main() -> None:
         print(json.dumps(results, indent=2))
     for result in results if not options.json else []:
         print(
-            f"{result['database']}: {result['kills']} kills in {result['studies']} studies of {result['points']} points, "
-            f"{result['seconds_per_kill']} s a kill, {len(result['broken'])} broke a promise"
+            f"{result['database']}: {result['kills']} kills in {result['studies']} studies of {result['points']} "
+            f"points, {result['seconds_per_kill']} s a kill, {len(result['broken'])} broke a promise"
         )
     sys.exit(1 if any(result["broken"] for result in results) else 0)
 
