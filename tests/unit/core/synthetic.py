@@ -87,22 +87,25 @@ class World:
         return {"state": "complete", "output_tok_s": value, "metrics": metrics, "tok_s": tok_s, "output_check": check}
 
 
-def open_synthetic(db: Database, spec: StudySpec, study_id: str) -> StudyRun:
+def open_synthetic(
+    db: Database, spec: StudySpec, study_id: str, *, host: HostEntry | None = None, optuna_url: str = "memory"
+) -> StudyRun:
     """Return a StudyRun over a real database and search, with no host behind it."""
     with db.read() as conn:
         study = studies.get(conn, study_id)
-    assert isinstance(spec.host, HostEntry)
+    host = host or spec.host  # type: ignore[assignment]
+    assert isinstance(host, HostEntry)
     engine = find_engine(spec.engine)
     from optimizer.search import spec_space
 
     space = spec_space.parse(spec.space.model_dump(exclude_none=True), presets={}, fixed=set(spec.launch.flags))
-    lease = claim(db, study.host, "synthetic", study.id, clock=SystemClock(), ttl_s=1e6, renew_s=1e6)
+    lease = claim(db, host.name, "synthetic", study.id, clock=SystemClock(), ttl_s=1e6, renew_s=1e6)
     assert lease is not None
     workload = workloads.from_spec({"preset": "five-prompts"})
     return StudyRun(
-        db=db, study=study, spec=spec, host=spec.host, engine=engine, version=None, hardware=SimpleNamespace(),  # type: ignore[arg-type]
+        db=db, study=study, spec=spec, host=host, engine=engine, version=None, hardware=SimpleNamespace(),  # type: ignore[arg-type]
         known_flags=frozenset(), workload=replace(workload, prompts=tuple(_named(workload.prompts))),
-        search=open_study("memory", f"{study.name}-{study.id}", space=CanonicalSpace(space), seed=spec.seed),
+        search=open_study(optuna_url, f"{study.name}-{study.id}", space=CanonicalSpace(space), seed=spec.seed),
         link=SimpleNamespace(name="synthetic"), lease=lease, clock=SystemClock(),  # type: ignore[arg-type]
     )  # fmt: skip
 
