@@ -153,6 +153,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             models=models,
         )
         check_flags(run)
+        check_kind(run)
         if left_out:
             run.say("note", text=f"not searched, since the installed version does not have it: {', '.join(left_out)}")
         run.update(engine_version=version, hardware=vars(hardware) | {})
@@ -258,6 +259,26 @@ def check_flags(run: StudyRun) -> None:
     ]
     if problems:
         raise BadInput(f"the server installed on {run.link.name} does not know every flag", problems)
+
+
+def check_kind(run: StudyRun) -> None:
+    """Refuse a host whose results could not be mixed with those of the study's other hosts.
+
+    Raises:
+        BadInput: it has other GPUs or another engine version.
+    """
+    if len(run.spec.all_hosts) == 1 or not run.study.hardware:
+        return
+    here = {"engine version": run.version, "GPUs": (run.hardware.gpu_name, run.hardware.gpu_count)}
+    known = run.study.hardware
+    there = {"engine version": run.study.engine_version, "GPUs": (known["gpu_name"], known["gpu_count"])}
+    problems = [
+        Problem(f"hosts.{run.host.name}", f"has {name} {here[name]}, the study's hosts have {there[name]}")
+        for name in here
+        if here[name] != there[name]
+    ]
+    if problems:
+        raise BadInput(f"{run.host.name} is not of the kind of the study's other hosts", problems)
 
 
 def spellings(engine: EngineModule, name: str) -> set[str]:

@@ -63,8 +63,12 @@ class Stage:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def set_stage(url: str | None) -> Stage:
-    """Start a home server and store a study of it; `url` is an empty database, None a SQLite file of its own."""
+def set_stage(url: str | None, reach: dict[str, Any] | None = None) -> Stage:
+    """Start a home server and store a study of it.
+
+    `url` is an empty database, None a SQLite file of its own; `reach` says how to get at the host, as
+    this machine without it.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ratchet-chaos-"))
     port = free_port()
     flags = {"model-path": str(folder / "model"), "port": port, "schedule-policy": POLICIES[0]}
@@ -76,19 +80,19 @@ def set_stage(url: str | None) -> Stage:
     wait_for_home(port, 60)
     db = open_database(url or f"sqlite:///{folder / 'ratchet.db'}")
     migrate.upgrade(db)
-    study = specs.parse_study(specification(folder, port, flags))
+    study = specs.parse_study(specification(folder, port, flags, reach or {"connection": "local"}))
     record = studies.create(db, study, now=SystemClock().now())
     studies.start(db, record.id, now=SystemClock().now())
     return Stage(folder, db, record.id, port, argv, home)
 
 
-def specification(folder: Path, port: int, flags: dict[str, Any]) -> dict[str, Any]:
+def specification(folder: Path, port: int, flags: dict[str, Any], reach: dict[str, Any]) -> dict[str, Any]:
     """Return a study of three configurations, the baseline among them."""
     return {
         "name": f"chaos-{port}",
         "host": {
             "name": f"box-{port}",
-            "connection": "local",
+            **reach,
             "takeover": True,
             "run_dir": str(folder / "runs"),
             "guard": {"grace_s": 120},
