@@ -63,11 +63,11 @@ class Stage:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def set_stage(url: str | None, reach: dict[str, Any] | None = None) -> Stage:
+def set_stage(url: str | None, reach: dict[str, Any] | None = None, **changes: Any) -> Stage:
     """Start a home server and store a study of it.
 
-    `url` is an empty database, None a SQLite file of its own; `reach` says how to get at the host, as
-    this machine without it.
+    `url` is an empty database, None a SQLite file of its own; `reach` says how to get at the host, if not as this one.
+    `changes` are laid over the specification's sections.
     """
     folder = Path(tempfile.mkdtemp(prefix="ratchet-chaos-"))
     port = free_port()
@@ -80,7 +80,10 @@ def set_stage(url: str | None, reach: dict[str, Any] | None = None) -> Stage:
     wait_for_home(port, 60)
     db = open_database(url or f"sqlite:///{folder / 'ratchet.db'}")
     migrate.upgrade(db)
-    study = specs.parse_study(specification(folder, port, flags, reach or {"connection": "local"}))
+    document = specification(folder, port, flags, reach or {"connection": "local"})
+    for name, change in changes.items():
+        document[name] = {**document[name], **change} if name in document else change
+    study = specs.parse_study(document)
     record = studies.create(db, study, now=SystemClock().now())
     studies.start(db, record.id, now=SystemClock().now())
     return Stage(folder, db, record.id, port, argv, home)
