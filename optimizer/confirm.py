@@ -235,7 +235,8 @@ def remember_finalists(run: StudyRun, chosen: Sequence[Finalist]) -> list[Finali
 def winner_of(finalists: Sequence[Finalist], steps: Sequence[Confirmation], out: Mapping[str, str]) -> Finalist | None:
     """Return the best finalist that has won on every host. No correction of alpha: each host had to be convinced."""
     results = joint_results(steps)
-    won = [f for f in finalists if f.key not in out and results[f.key].outcome is Outcome.WIN]
+    left = [f for f in finalists if f.key not in out and f.key in results]
+    won = [f for f in left if results[f.key].outcome is Outcome.WIN]
     return max(won, key=lambda f: results[f.key].ratio, default=None)
 
 
