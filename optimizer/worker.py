@@ -141,9 +141,9 @@ def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock, c
     except LeaseLost:
         return None
     except RatchetError as error:
-        return _failed(study, error)
-    except Exception as error:  # noqa: BLE001 - the boundary: nothing on the host was touched yet
-        return _unexpected(study, error)
+        return _out_of_reach(db, study, keeper.host, _failed(study, error))
+    except Exception as error:  # noqa: BLE001 - the boundary: nothing on the host was touched by us
+        return _out_of_reach(db, study, keeper.host, _unexpected(study, error))
     try:
         ending = Ending(S.WAITING_WINDOW, closed) if closed else _run_phases(run)
         return _restore(run, ending)
@@ -152,6 +152,13 @@ def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock, c
         return None
     finally:
         run.close()
+
+
+def _out_of_reach(db: Database, study: StudyRecord, host: str, ending: Ending) -> Ending:
+    """The host could not be worked on: as said, unless a worker that died there had stopped home."""
+    with db.read() as conn:
+        taken = shares.get(conn, study.id, host).taken
+    return Ending(S.NEEDS_ATTENTION, f"home may not be back: {ending.reason}") if taken else ending
 
 
 def _run_phases(run: StudyRun) -> Ending:

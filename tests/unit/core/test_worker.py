@@ -13,12 +13,12 @@ import yaml
 from optimizer import studies, worker
 from optimizer.clock import SystemClock
 from optimizer.dispatch.inline import InlineWorker
-from optimizer.errors import HostBusy, NeedsAttention, PortTaken, Stopped
+from optimizer.errors import HostBusy, NeedsAttention, PortTaken, Stopped, Unreachable
 from optimizer.lease import LeaseKeeper
 from optimizer.settings import Settings
 from optimizer.spec import parse_study
 from optimizer.studies import StudyState
-from storage import hosts
+from storage import hosts, shares
 from storage.engine import Database, open_database
 from storage.errors import DiskFull
 from storage.migrate import upgrade
@@ -82,6 +82,37 @@ def test_a_study_that_ran_through_is_finished(db: Database, monkeypatch: pytest.
 
 def test_a_pause_pauses_and_a_stop_finishes(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     assert play(db, monkeypatch, Stopped(studies.PAUSE_ASKED)).state == StudyState.PAUSED
+
+
+@pytest.mark.parametrize(("taken", "state"), [(False, StudyState.PAUSED), (True, StudyState.NEEDS_ATTENTION)])
+def test_a_host_out_of_reach_is_only_harmless_while_home_was_not_touched(
+    db: Database, monkeypatch: pytest.MonkeyPatch, taken: bool, state: StudyState
+) -> None:
+    study = queued(db)
+    with db.write() as conn:
+        shares.update(conn, study.id, study.host, taken=taken)
+
+    def out_of_reach(*_: Any) -> None:
+        raise Unreachable(study.host, "no route", remedy="look")
+
+    monkeypatch.setattr(worker, "open_run", out_of_reach)
+    worker.advance(db, study.id, owner="t", settings=QUICK)
+    row = studies.get(db, study.id)
+    assert row.state == state and "no route (look)" in row.state_reason
+
+
+def test_home_left_by_a_dead_worker_is_put_back_after_the_window(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = queued(db)
+    with db.write() as conn:
+        shares.update(conn, study.id, study.host, taken=True)
+    done: list[str] = []
+    monkeypatch.setattr(worker.windowing, "look", lambda *_: worker.windowing.WindowView(False, None, "it is day"))
+    monkeypatch.setattr(worker, "open_run", lambda db, study, spec, keeper, clock: FakeRun(db, study, keeper))
+    monkeypatch.setattr(worker.phases, "run_study", lambda run: done.append("worked"))
+    monkeypatch.setattr(worker.home_server, "finish", lambda run, finished: done.append("home"))
+    worker.advance(db, study.id, owner="t", settings=QUICK)
+    assert done == ["home"]
+    assert studies.get(db, study.id).state == StudyState.WAITING_WINDOW
 
 
 def test_the_end_of_the_window_waits_for_the_next(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
