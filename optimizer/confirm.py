@@ -56,19 +56,16 @@ def confirm(run: StudyRun, attempt: Attempt) -> None:
         return
     while True:
         run.lease.check()
-        seen, out = evidence.read(run), excluded(run, finalists)
-        restarts = restarts_on(run, seen, run.host.name)
+        out = excluded(run, finalists)
+        restarts = restarts_on(run, evidence.read(run), run.host.name)
         step = look(run, finalists, restarts, out)
         record_look(run, step, restarts)
         if step.next_arm is not None:
             start_arm(run, attempt, finalists, step.next_arm)
             continue
-        steps = [look(run, finalists, restarts_on(run, seen, name), out) for name in several.hosts(run)]
-        if several.at_work_elsewhere(run, [s.next_arm is not None for s in steps]):
-            if run.spec.on_finish != "adopt" or not several.working(run):
-                return  # the last one judges
-            several.wait(run)
-            continue
+        if others_still_confirm(run, finalists, out):
+            return  # the last one judges
+        steps = looks(run, finalists, out)
         winner = winner_of(finalists, steps, out)
         if winner is None or not soak_is_due(run, winner.key):
             conclude(run, finalists, steps)
@@ -84,6 +81,21 @@ def agreed_finalists(run: StudyRun) -> list[Finalist]:
     while several.explores_elsewhere(run, evidence.read(run)):
         several.wait(run)
     return remember_finalists(run, choose_finalists(run))
+
+
+def others_still_confirm(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, str]) -> bool:
+    """Say whether another host will add to the evidence; a host that may adopt the winner waits until none will."""
+    while several.at_work_elsewhere(run, [s.next_arm is not None for s in looks(run, finalists, out)]):
+        if run.spec.on_finish != "adopt" or not several.working(run):
+            return True
+        several.wait(run)
+    return False
+
+
+def looks(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, str]) -> list[Confirmation]:
+    """Look at the restarts of every host of the study, its own one first."""
+    seen = evidence.read(run)
+    return [look(run, finalists, restarts_on(run, seen, name), out) for name in several.hosts(run)]
 
 
 def look(

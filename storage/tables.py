@@ -169,7 +169,7 @@ trials = sa.Table(
     sa.CheckConstraint("attempt >= 1", name="attempt"),
     sa.CheckConstraint("output_tok_s IS NULL OR output_tok_s >= 0", name="output_tok_s"),
     sa.CheckConstraint("accept_rate IS NULL OR (accept_rate >= 0 AND accept_rate <= 1)", name="accept_rate"),
-    sa.Index(None, "study_id", "state", "kind"),
+    sa.Index(None, "study_id", "state", "number"),
     # Ends with the number, or SQLite would read the whole study in the order of the key.
     sa.Index(None, "study_id", "canonical_key", "number"),
     sa.Index("ix_trials_live", "study_id", "number", sqlite_where=IS_LIVE, postgresql_where=IS_LIVE),

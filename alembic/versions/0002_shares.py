@@ -1,5 +1,7 @@
 """A study over several hosts: one row for each of them, with its home and how the work there ended.
 
+And trials of one state in the order of their numbers without a sort.
+
 Revision: 0002, after 0001.
 """
 
@@ -44,9 +46,13 @@ def upgrade() -> None:
         "FROM studies"
     )
     op.drop_index(op.f("ix_studies_host"), "studies")
+    op.drop_index(op.f("ix_trials_study_id_state_kind"), "trials")
+    op.create_index(op.f("ix_trials_study_id_state_number"), "trials", ["study_id", "state", "number"], unique=False)
 
 
 def downgrade() -> None:
     """Go back to one host for each study; what other hosts had is lost."""
+    op.drop_index(op.f("ix_trials_study_id_state_number"), "trials")
+    op.create_index(op.f("ix_trials_study_id_state_kind"), "trials", ["study_id", "state", "kind"], unique=False)
     op.create_index(op.f("ix_studies_host"), "studies", ["host"], unique=False)
     op.drop_table("shares")
