@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from optimizer import evidence, several
@@ -17,32 +17,20 @@ from optimizer.bench import verdict
 from optimizer.bench.base import Outcome, VerdictResult
 from optimizer.bench.confirm import Confirmation
 from optimizer.bench.judging import Restart
-from optimizer.engines.base import FlagValue
 from optimizer.evidence import Evidence
+from optimizer.finalists import SELF_TEST, Finalist, agreed, broken_limits
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
 from optimizer.search import explain
-from storage import events, studies, verdicts
+from storage import events, verdicts
 from storage.records import TrialRecord, VerdictRecord
 
 Attempt = Callable[[StudyRun, Proposal], TrialRecord]
 BASELINE = "baseline"
 SOAK = "soak:"
 """Prefix of the arm that holds a winner under load; it is no evidence for or against its speed."""
-SELF_TEST = "self-test"
-"""The arm of an A/A test: the baseline's own configuration under another name."""
 LEAST_FIRST = (Outcome.WORSE, Outcome.NO_SIGNIFICANT_WIN, Outcome.UNDECIDED, Outcome.WIN)
 NOTHING_FASTER = "nothing that was explored is faster than home, keeps the limits and answers as home does"
-
-
-@dataclass(frozen=True)
-class Finalist:
-    """A configuration that is worth confirming: what the model believes of it, and the trial that found it."""
-
-    key: str
-    params: dict[str, FlagValue]
-    mean_tok_s: float
-    trial: int
 
 
 def confirm(run: StudyRun, attempt: Attempt) -> None:
@@ -50,7 +38,7 @@ def confirm(run: StudyRun, attempt: Attempt) -> None:
     run.lease.check()
     run.update(phase="confirm")
     run.say("study", phase="confirm")
-    finalists = agreed_finalists(run)
+    finalists = agreed(run)
     if not finalists or run.spec.budget.confirm_restarts < 2:
         conclude(run, finalists, [])
         return
@@ -71,16 +59,6 @@ def confirm(run: StudyRun, attempt: Attempt) -> None:
             conclude(run, finalists, steps)
             return
         start_arm(run, attempt, finalists, SOAK + winner.key)
-
-
-def agreed_finalists(run: StudyRun) -> list[Finalist]:
-    """Return who is confirmed, on every host the same: as stored, or chosen once nobody explores any more."""
-    stored = stored_finalists(run)
-    if stored is not None:
-        return stored
-    while several.explores_elsewhere(run, evidence.read(run)):
-        several.wait(run)
-    return remember_finalists(run, choose_finalists(run))
 
 
 def others_still_confirm(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, str]) -> bool:
@@ -129,46 +107,6 @@ def soak_is_due(run: StudyRun, key: str) -> bool:
     """Say whether a winner must still be held under load before it counts."""
     done = any(t.arm == SOAK + key and t.state != "interrupted" for t in evidence.read(run).trials)
     return run.spec.budget.soak_s > 0 and not run.spec.self_test and not done
-
-
-def choose_finalists(run: StudyRun) -> list[Finalist]:
-    """Return the best configurations by posterior that beat the baseline so far, with outputs and limits in order."""
-    seen = evidence.read(run)
-    if run.spec.self_test:
-        first = seen.complete("baseline")[0]
-        return [Finalist(SELF_TEST, {}, first.output_tok_s or 0.0, first.number)]
-    by_key = {t.arm: t for t in seen.explored if t.state == "complete"}
-    reference = several.reference_tok_s(run, seen)
-    chosen: list[Finalist] = []
-    for ranked in run.search.top(len(by_key) + 1):
-        trial = by_key.get(ranked.canonical_key)
-        if trial is None or ranked.mean <= reference or not may_win(run, trial):
-            continue
-        chosen.append(Finalist(ranked.canonical_key, dict(trial.params), ranked.mean, trial.number))
-        if len(chosen) == run.spec.budget.candidates:
-            break
-    return chosen
-
-
-def may_win(run: StudyRun, trial: TrialRecord) -> bool:
-    """Say whether a measured trial kept the objective's limits and its outputs are the baseline's."""
-    if trial.output_check is not None and not trial.output_check["ok"]:
-        return False
-    return not broken_limits(run, trial.metrics)
-
-
-def broken_limits(run: StudyRun, metrics: Mapping[str, float]) -> list[str]:
-    """Return the limits of the objective that these metrics miss; a missing metric misses its limit."""
-    broken = []
-    for name, limit in run.spec.objective.subject_to.items():
-        value = metrics.get(name)
-        if value is None:
-            broken.append(f"{name} was not measured")
-        elif limit.max is not None and value > limit.max:
-            broken.append(f"{name} {value:g} is above {limit.max:g}")
-        elif limit.min is not None and value < limit.min:
-            broken.append(f"{name} {value:g} is below {limit.min:g}")
-    return broken
 
 
 def restarts_on(run: StudyRun, seen: Evidence, host: str) -> list[dict[str, Any]]:
@@ -221,27 +159,6 @@ def record_look(run: StudyRun, step: Confirmation, restarts: Sequence[dict[str, 
                 ),
             )
             events.append(conn, run.study.id, "verdict", {"candidate": key, "host": run.host.name, **told(result)}, now)
-
-
-def stored_finalists(run: StudyRun) -> list[Finalist] | None:
-    """Return the finalists once they are chosen, by whichever host; None before."""
-    with run.db.read() as conn:
-        return _finalists_in(studies.get(conn, run.study.id).verdict)
-
-
-def _finalists_in(document: Mapping[str, Any] | None) -> list[Finalist] | None:
-    rows = (document or {}).get("finalists")
-    return None if rows is None else [Finalist(**row) for row in rows]
-
-
-def remember_finalists(run: StudyRun, chosen: Sequence[Finalist]) -> list[Finalist]:
-    """Store who is being confirmed, so that a restart goes on with the same ones; those of another host stand."""
-    with run.db.write() as conn:
-        stored = _finalists_in(studies.get(conn, run.study.id).verdict)
-        if stored is None:
-            document = {"outcome": str(Outcome.UNDECIDED), "finalists": [asdict(f) for f in chosen]}
-            studies.update(conn, run.study.id, verdict=document)
-    return list(chosen) if stored is None else stored
 
 
 def winner_of(finalists: Sequence[Finalist], steps: Sequence[Confirmation], out: Mapping[str, str]) -> Finalist | None:

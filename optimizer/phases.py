@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from optimizer import confirm, evidence, home_server, trial_log
+from optimizer import confirm, evidence, finalists, home_server, trial_log
 from optimizer.bench.baseline import check_expected
 from optimizer.errors import RatchetError, Stopped
 from optimizer.evidence import Evidence
@@ -164,7 +164,7 @@ def is_explored(run: StudyRun, seen: Evidence) -> bool:
     """Say whether the budget is spent (with what other hosts are at), or the finalists are chosen already."""
     started = len(seen.explored) + len(seen.explored_elsewhere_now)
     hours = run.spec.budget.hours or float("inf")
-    return started >= run.spec.budget.trials or seen.hours_spent >= hours or confirm.stored_finalists(run) is not None
+    return started >= run.spec.budget.trials or seen.hours_spent >= hours or finalists.stored(run) is not None
 
 
 def due_for_baseline(run: StudyRun, seen: Evidence) -> bool:

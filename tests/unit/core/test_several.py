@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from optimizer import confirm, home_server, phases, share, studies, worker
+from optimizer import finalists, home_server, phases, share, studies, worker
 from optimizer.clock import SystemClock
 from optimizer.errors import BadInput, Unreachable
 from optimizer.lease import LeaseKeeper
@@ -139,11 +139,11 @@ def test_what_wins_on_one_host_only_has_not_won(db: Database, monkeypatch: pytes
 
 def test_finalists_of_another_host_stand(db: Database) -> None:
     two = TwoHosts(db, created(db))
-    first, second = (confirm.Finalist(key, {}, 1.0, 0) for key in ("first", "second"))
+    first, second = (finalists.Finalist(key, {}, 1.0, 0) for key in ("first", "second"))
     left, right = two.runs
-    assert confirm.remember_finalists(left, [first]) == [first]
-    assert confirm.remember_finalists(right, [second]) == [first]
-    assert confirm.agreed_finalists(right) == [first]
+    assert finalists.remember(left, [first]) == [first]
+    assert finalists.remember(right, [second]) == [first]
+    assert finalists.agreed(right) == [first]
 
 
 def test_a_study_ends_with_its_last_host_by_the_gravest_ending(db: Database) -> None:
