@@ -122,16 +122,17 @@ def verdict_on(stage: Stage) -> list[str]:
     if study.state != "finished":
         wrong.append(f"the study is {study.state}: {study.state_reason}")
     complete = [t for t in found if t.state == "complete"]
-    if any(measured[t.number] != 1 for t in complete) or sum(measured.values()) != len(complete):
-        wrong.append(f"complete trials {[t.number for t in complete]} have measurements {dict(measured)}")
-    explored = Counter(json.dumps(t.params, sort_keys=True) for t in complete if t.kind == "explore")
+    done = [t for t in found if t.state in {"complete", "pruned"}]  # on a busy machine one may look slow and end early
+    if any(measured[t.number] != 1 for t in done) or sum(measured.values()) != len(done):
+        wrong.append(f"measured trials {[t.number for t in done]} have measurements {dict(measured)}")
+    explored = Counter(json.dumps(t.params, sort_keys=True) for t in done if t.kind == "explore")
     if set(explored.values()) - {1}:
         wrong.append(f"measured twice: {explored}")
     if len(explored) != len(POLICIES) - 1:
         wrong.append(f"{len(explored)} configurations were explored, not {len(POLICIES) - 1}")
     if [t.kind for t in complete].count("baseline") != 1:
         wrong.append(f"{[t.kind for t in complete].count('baseline')} baselines instead of 1")
-    if any(t.state not in {"complete", "interrupted"} for t in found):
+    if any(t.state not in {"complete", "pruned", "interrupted"} for t in found):
         wrong.append(f"trials were left behind: {[(t.number, t.state) for t in found]}")
     if [e.id for e in told] != sorted({e.id for e in told}):
         wrong.append("events are out of order")
