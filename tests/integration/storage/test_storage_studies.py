@@ -36,9 +36,9 @@ from tests.integration.storage.test_storage_chaos import url
 from tests.integration.storage.test_storage_faults import restart, writer
 
 __all__ = ["url"]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 SETTINGS = Settings(worker_poll_s=0.2)
-PATIENCE_S = 240
+PATIENCE_S = 500
 MIB = 1 << 20
 
 
