@@ -13,15 +13,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from optimizer import evidence, several
-from optimizer.bench import verdict
+from optimizer.bench import soak, verdict
 from optimizer.bench.base import Outcome, VerdictResult
-from optimizer.bench.confirm import Confirmation
-from optimizer.bench.judging import Restart
+from optimizer.bench.confirm import Confirmation, relevant
+from optimizer.bench.judging import Restart, carried_by_one, prompt_ratios
+from optimizer.engines.base import Blame
 from optimizer.evidence import Evidence
 from optimizer.finalists import SELF_TEST, Finalist, agreed, broken_limits
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
-from optimizer.search import explain
 from storage import events, verdicts
 from storage.records import TrialRecord, VerdictRecord
 
@@ -45,8 +45,9 @@ def confirm(run: StudyRun, attempt: Attempt) -> None:
     while True:
         run.lease.check()
         out = excluded(run, finalists)
-        restarts = restarts_on(run, evidence.read(run), run.host.name)
-        step = look(run, finalists, restarts, out)
+        seen = evidence.read(run)
+        restarts = restarts_on(run, seen)
+        step = look(run, finalists, seen, restarts, out)
         record_look(run, step, restarts)
         if step.next_arm is not None:
             start_arm(run, attempt, finalists, step.next_arm)
@@ -73,11 +74,16 @@ def others_still_confirm(run: StudyRun, finalists: Sequence[Finalist], out: Mapp
 def looks(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, str]) -> list[Confirmation]:
     """Look at the restarts of every host of the study, its own one first."""
     seen = evidence.read(run)
-    return [look(run, finalists, restarts_on(run, seen, name), out) for name in several.hosts(run)]
+    on_each = [replace(seen, host=name) for name in several.hosts(run)]
+    return [look(run, finalists, on_host, restarts_on(run, on_host), out) for on_host in on_each]
 
 
 def look(
-    run: StudyRun, finalists: Sequence[Finalist], restarts: Sequence[dict[str, Any]], out: Mapping[str, str]
+    run: StudyRun,
+    finalists: Sequence[Finalist],
+    seen: Evidence,
+    restarts: Sequence[dict[str, Any]],
+    out: Mapping[str, str],
 ) -> Confirmation:
     """Look at the restarts of one host."""
     return verdict.plan_confirmation(
@@ -88,6 +94,7 @@ def look(
         min_effect=run.spec.min_effect,
         max_restarts=run.spec.budget.confirm_restarts,
         given_up=set(out),
+        earlier=evidence.baseline_restarts(run, seen),
     )
 
 
@@ -109,14 +116,14 @@ def soak_is_due(run: StudyRun, key: str) -> bool:
     return run.spec.budget.soak_s > 0 and not run.spec.self_test and not done
 
 
-def restarts_on(run: StudyRun, seen: Evidence, host: str) -> list[dict[str, Any]]:
+def restarts_on(run: StudyRun, seen: Evidence) -> list[dict[str, Any]]:
     """Return the complete restarts of this phase on a host, in order: trial, arm, tok/s by prompt."""
-    blocks = evidence.blocks_of(run)
-    return [
-        {"trial": trial.number, "arm": trial.arm, "tok_s": blocks[trial.number]}
-        for trial in replace(seen, host=host).complete("confirm")
-        if trial.number in blocks and not trial.arm.startswith(SOAK)
-    ]
+    found = []
+    for trial in seen.complete("confirm"):
+        tok_s = evidence.blocks_of(run, trial)
+        if tok_s is not None and not trial.arm.startswith(SOAK):
+            found.append({"trial": trial.number, "arm": trial.arm, "tok_s": tok_s})
+    return found
 
 
 def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
@@ -127,13 +134,26 @@ def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
         key = trial.arm.removeprefix(SOAK)
         if trial.kind != "confirm" or key not in keys:
             continue
-        if trial.state == "infeasible":
-            found[key] = f"it failed when it was started again: {(trial.failure or {}).get('summary', '')}"
+        failure = trial.failure or {}
+        if trial.state == "infeasible" or (trial.state == "interrupted" and failure.get("blame") == Blame.ENGINE):
+            found[key] = f"it failed when it was started again: {failure.get('summary', '')}"
         elif trial.output_check is not None and not trial.output_check["ok"]:
             found[key] = "suspect_output: " + "; ".join(trial.output_check["problems"])
         elif trial.state == "complete" and broken_limits(run, trial.metrics):
             found[key] = "; ".join(broken_limits(run, trial.metrics))
+        elif trial.arm.startswith(SOAK) and (tired := lost_under_load(run, key, trial.metrics)):
+            found[key] = tired
     return found
+
+
+def lost_under_load(run: StudyRun, key: str, metrics: Mapping[str, float]) -> str:
+    """Say so when the speed that a winner lost while it was held under load is more than it had won; else nothing."""
+    first, last = metrics.get("soak_first_tok_s", 0.0), metrics.get("soak_last_tok_s", 0.0)
+    with run.db.read() as conn:
+        gains = [v.ratio for v in verdicts.for_study(conn, run.study.id) if v.candidate_key == key]
+    if not gains or first <= 0 or last >= (1 - soak.SLOWER_SHARE) * first or gains[-1] * last > first:
+        return ""
+    return f"it is {gains[-1] - 1:+.1%} against home when fresh, and lost {1 - last / first:.1%} under load"
 
 
 def record_look(run: StudyRun, step: Confirmation, restarts: Sequence[dict[str, Any]]) -> None:
@@ -184,22 +204,50 @@ def conclude(run: StudyRun, finalists: Sequence[Finalist], steps: Sequence[Confi
     results, winner = joint_results(steps), winner_of(finalists, steps, out)
     if winner is not None:
         document |= told(results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
-        document["changes"] = changes(run, winner)
+        document |= by_prompt(run, winner.key)
         document["lossy"] = list(run.engine.lossy_flags(run.spec.candidate_config(winner.params, searched(run))))
     else:
         document |= without_winner(finalists, results, out)
     judged = document.get("candidate_key")
     if len(steps) > 1 and judged is not None:
-        document["hosts"] = {name: told(s.results[judged]) for name, s in zip(several.hosts(run), steps, strict=True)}
+        told_by = zip(several.hosts(run), steps, strict=True)
+        document["hosts"] = {name: told(step.results[judged]) for name, step in told_by}
+    drifted = evidence.baseline_drift(run)
+    if drifted is not None:
+        document["drift"] = asdict(drifted)
     best = winner or (finalists[0] if finalists else None)
+    document |= explained(run, best)
     run.update(verdict=document, best_trial=best.trial if best else None)
     run.say("verdict_final", **{k: v for k, v in document.items() if k != "finalists"})
 
 
-def changes(run: StudyRun, winner: Finalist) -> dict[str, Any]:
-    """Say what each changed flag brought, which flags do nothing, and where the winner sits at an edge of the space."""
+def explained(run: StudyRun, best: Finalist | None) -> dict[str, Any]:
+    """Say what the search learnt: `importance` of each flag by output, and of the best its `changes`.
+
+    The latter are what each changed flag brought, flags that do nothing and values at an edge of the space. With
+    several levels of concurrency, the best at each as well.
+    """
     home = {n: v for n, v in run.spec.baseline_config().items() if n in run.search.space.names}
-    return asdict(explain.account(run.search.space, run.search.history(), winner.params, home))
+    found: dict[str, Any] = {"importance": run.search.importance()}
+    if best is not None:
+        found["changes"] = asdict(run.search.explain(best.params, home))
+    if len(run.workload.concurrency) > 1:
+        found["best_by_level"] = {
+            str(level): {"params": ranked.params, "mean_tok_s": ranked.mean}
+            for level in run.workload.concurrency
+            if (ranked := run.search.best_at_level(level, run.workload.concurrency)) is not None
+        }
+    return found
+
+
+def by_prompt(run: StudyRun, key: str) -> dict[str, Any]:
+    """Return the winner's ratio to the baseline on each prompt, and a caveat when a single prompt makes the gain."""
+    runs = [Restart(r["arm"], r["tok_s"]) for r in restarts_on(run, evidence.read(run)) if r["arm"] in {key, BASELINE}]
+    pair = relevant(runs, key)
+    names = [p.name for p in run.workload.prompts]
+    ratios = prompt_ratios(names, pair)
+    caveat = carried_by_one(ratios, run.spec.min_effect)
+    return {"by_prompt": ratios, "caveats": [caveat] if caveat else []}
 
 
 def searched(run: StudyRun) -> set[str]:

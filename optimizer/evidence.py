@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from optimizer.bench.base import RequestSample
+from optimizer.bench.baseline import Drift, drift
+from optimizer.bench.derive import blocks, geometric_mean
+from optimizer.bench.judging import BASELINE, Restart
 from optimizer.engines import memory_fraction
 from optimizer.run import StudyRun
 from optimizer.trial_log import sample_of
 from storage import measurements, trials
 from storage.columns import LIVE_TRIAL_STATES
-from storage.records import TrialRecord
+from storage.records import MeasurementRecord, TrialRecord
 
 UNKNOWN_S = 600.0
 """A careful guess for a start of a large model, before any was seen (public logs: 1 to 10 minutes)."""
@@ -85,10 +90,11 @@ def start_s(trial: TrialRecord) -> float:
     return sum(trial.timings.get(k, 0.0) for k in START_PHASES)
 
 
-def blocks_of(run: StudyRun) -> dict[int, dict[str, list[float]]]:
-    """Return the measured tok/s by prompt of each trial, by its number; the last measurement counts."""
+def measurement_of(run: StudyRun, number: int) -> MeasurementRecord | None:
+    """The last measurement of a trial."""
     with run.db.read() as conn:
-        return {m.trial_number: m.tok_s for m in measurements.for_study(conn, run.study.id)}
+        found = measurements.for_trial(conn, run.study.id, number)
+    return found[-1] if found else None
 
 
 def samples_of(run: StudyRun, number: int) -> list[RequestSample]:
@@ -98,25 +104,83 @@ def samples_of(run: StudyRun, number: int) -> list[RequestSample]:
 
 
 def load_baseline(run: StudyRun) -> None:
-    """Fill the baseline's outputs and its current speed on this host from what is recorded."""
+    """Fill the baseline's outputs and its current speed from what is recorded."""
     measured = read(run).complete("baseline")
     run.baseline_outputs = [samples_of(run, t.number) for t in measured]
-    latest = [t.output_tok_s for t in measured[-run.spec.baseline.restarts :] if t.output_tok_s]
+    latest = [speed for t in measured[-run.spec.baseline.restarts :] if (speed := objective_of(run, t))]
     run.reference_tok_s = sum(latest) / len(latest) if latest else None
 
 
+def objective_of(run: StudyRun, trial: TrialRecord) -> float | None:
+    """Return what is maximised: the speed, or the weighted geometric mean of those at the levels that are weighed."""
+    levels = run.spec.objective.levels
+    speeds = {level: trial.metrics.get(f"output_tok_s@{level}") for level in levels}
+    return weighted_mean(speeds, levels) if levels else trial.output_tok_s
+
+
+def blocks_of(run: StudyRun, trial: TrialRecord) -> dict[str, list[float]] | None:
+    """Return the verdict's blocks, tok/s by prompt; over weighed levels the same mean as of the objective."""
+    record = measurement_of(run, trial.number)
+    levels = run.spec.objective.levels
+    if record is None or not levels:
+        return record.tok_s if record else None
+    samples = samples_of(run, trial.number)
+    found = {level: blocks([s for s in samples if s.concurrency == level]) for level in levels}
+    means = {p: {k: geometric_mean(by.get(p, ())) for k, by in found.items()} for p in record.tok_s}
+    return {p: [mean] for p, speeds in means.items() if (mean := weighted_mean(speeds, levels))}
+
+
+def weighted_mean(values: Mapping[int, float | None], weights: Mapping[int, float]) -> float | None:
+    """Return the weighted geometric mean; None where a value is missing."""
+    known = {k: v for k, v in values.items() if v}
+    if set(known) != set(weights):
+        return None
+    return math.exp(sum(w * math.log(known[k]) for k, w in weights.items()) / sum(weights.values()))
+
+
 def incumbent(run: StudyRun, seen: Evidence) -> dict[str, float] | None:
-    """tok/s by prompt of the best complete configuration on this host, baseline included: the mark for early ending."""
+    """tok/s by prompt of the best complete configuration on this host, baseline included: the mark for early ending.
+
+    Each is taken relative to the baseline of its own time and brought to the speed of now: on a host that has become
+    slower since, the old figures would end every later measurement. None where other levels than the first count too:
+    losing there proves nothing about them.
+    """
+    if run.spec.objective.levels:
+        return None
     candidates = seen.complete("baseline") + seen.complete("explore")
-    trusted = [t for t in candidates if (t.output_check or {"ok": True})["ok"]]
+    trusted = [t for t in candidates if (t.output_check or {"ok": True})["ok"] and t.output_tok_s]
     if not trusted:
         return None
-    best = max(trusted, key=lambda t: t.output_tok_s or 0.0)
-    with run.db.read() as conn:
-        measured = measurements.for_trial(conn, run.study.id, best.number)
-    if not measured:
+    best = max(trusted, key=lambda t: (t.output_tok_s or 0.0) / _reference_of(t))
+    record = measurement_of(run, best.number)
+    if record is None:
         return None
-    return {prompt: sum(values) / len(values) for prompt, values in measured[-1].tok_s.items() if values}
+    drifted = (run.reference_tok_s or 1.0) / _reference_of(best) if run.reference_tok_s else 1.0
+    return {prompt: drifted * sum(values) / len(values) for prompt, values in record.tok_s.items() if values}
+
+
+def _reference_of(trial: TrialRecord) -> float:
+    """The baseline's speed at the time of a trial; a baseline's own speed is its reference."""
+    own = trial.output_tok_s or 1.0
+    return own if trial.kind == "baseline" else float(trial.metrics.get("reference_tok_s") or own)
+
+
+def baseline_restarts(run: StudyRun, seen: Evidence) -> list[Restart]:
+    """The baseline's restarts before the confirmation: they show how much starts scatter on its host."""
+    measured = [blocks_of(run, t) for t in seen.complete("baseline")]
+    return [Restart(BASELINE, tok_s) for tok_s in measured if tok_s]
+
+
+def baseline_error_rate(run: StudyRun) -> float:
+    """The largest share of requests that failed in any restart of the baseline, 0..1."""
+    return max((t.metrics.get("error_rate", 0.0) for t in read(run).complete("baseline")), default=0.0)
+
+
+def baseline_drift(run: StudyRun) -> Drift | None:
+    """How the baseline's speed went through the night, all its restarts together."""
+    same = [t for t in read(run).here if t.arm == BASELINE and t.state == "complete" and t.started_at is not None]
+    timed = [(t.started_at.timestamp() / 3600, speed) for t in same if t.started_at and (speed := objective_of(run, t))]
+    return drift([hour for hour, _ in timed], [speed for _, speed in timed])
 
 
 def next_trial_s(run: StudyRun, seen: Evidence) -> float:

@@ -88,8 +88,15 @@ def may_win(run: StudyRun, trial: TrialRecord) -> bool:
 
 
 def broken_limits(run: StudyRun, metrics: Mapping[str, float]) -> list[str]:
-    """Return the limits of the objective that these metrics miss; a missing metric misses its limit."""
+    """Return the limits of the objective that these metrics miss; a missing metric misses its limit.
+
+    Where the objective says nothing of errors, a candidate may fail no larger share of requests than home does: what
+    failed is in no average, so the prompts that a server cannot answer would make it look faster.
+    """
     broken = []
+    errors, usual = metrics.get("error_rate", 0.0), evidence.baseline_error_rate(run)
+    if "error_rate" not in run.spec.objective.subject_to and errors > usual:
+        broken.append(f"{errors:.0%} of its requests failed, and {usual:.0%} of home's")
     for name, limit in run.spec.objective.subject_to.items():
         value = metrics.get(name)
         if value is None:

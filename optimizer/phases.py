@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import structlog
 
 from optimizer import confirm, evidence, finalists, home_server, trial_log
@@ -17,6 +18,7 @@ from optimizer.errors import RatchetError, Stopped
 from optimizer.evidence import Evidence
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal, run_trial
+from optimizer.search.canonical import cost_sentence
 from optimizer.search.policy import SpaceExhausted
 from optimizer.search.study import result_of
 from storage.records import TrialRecord
@@ -124,12 +126,20 @@ def compare_with_expectation(run: StudyRun, measured: Sequence[TrialRecord]) -> 
         run.say("warning", text=text)
 
 
+def warn_of_drift(run: StudyRun) -> None:
+    """Warn when the baseline's own speed changes through the night."""
+    found = evidence.baseline_drift(run)
+    if found is not None and found.significant:
+        run.say("warning", text=found.text)
+
+
 def explore(run: StudyRun) -> None:
     """Start what the search suggests until the budget ends, or nothing is left that promises a gain.
 
     The budget is the study's: with several hosts, what they explore counts together.
     """
     enter(run, "explore")
+    say_cost(run)
     while True:
         seen = evidence.read(run)
         if is_explored(run, seen):
@@ -139,6 +149,7 @@ def explore(run: StudyRun) -> None:
             return
         if due_for_baseline(run, seen):
             measure_baseline_once(run)
+            warn_of_drift(run)
             continue
         try:
             suggestion = run.search.ask(host=run.host.name)
@@ -152,12 +163,21 @@ def explore(run: StudyRun) -> None:
                 suggestion.canonical_key,
                 dict(suggestion.params),
                 suggestion.number,
-                incumbent=evidence.incumbent(run, seen),
+                incumbent=evidence.incumbent(run, seen) if run.spec.budget.early_end else None,
             ),
         )
         advice = evidence.memory_advice(run, trial)
         if advice:
             run.say("warning", text=advice)
+
+
+def say_cost(run: StudyRun) -> None:
+    """Tell once how large the space is and how long the planned starts will take, by the baseline's own."""
+    seen = evidence.read(run)
+    spans = [evidence.duration_s(t) for t in seen.complete("baseline")]
+    if spans and not seen.explored:
+        size = run.search.space.size_estimate(np.random.default_rng(run.spec.seed))
+        run.say("note", text=cost_sentence(size, run.spec.budget.trials, statistics.fmean(spans)))
 
 
 def is_explored(run: StudyRun, seen: Evidence) -> bool:

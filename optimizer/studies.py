@@ -16,7 +16,7 @@ from typing import Any
 from optimizer.errors import Conflict, NotFound
 from optimizer.spec import HostEntry, StudySpec, name_of, parse_study
 from storage import errors as storage_errors
-from storage import events, hosts, studies
+from storage import events, hosts, shares, studies
 from storage.engine import Database
 from storage.records import HostRecord, StudyRecord
 
@@ -118,10 +118,17 @@ def get(db: Database, study_id: str) -> StudyRecord:
 
 
 def start(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
-    """Queue a study for a worker; harmless when it is queued, waiting or running."""
+    """Queue a study for a worker; harmless when it is queued, waiting or running.
+
+    Who starts a study that needed attention has looked at its hosts: their marks are taken away.
+    """
     record = get(db, study_id)
     if record.state in {S.QUEUED, S.RUNNING, S.WAITING_WINDOW}:
         return record
+    if record.state == S.NEEDS_ATTENTION:
+        with db.write() as conn:
+            for part in shares.for_study(conn, record.id):
+                hosts.update(conn, part.host, needs_attention="")
     return _ask(db, record, S.QUEUED, {S.CREATED, S.PAUSED, S.FAILED, S.NEEDS_ATTENTION}, "", now)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -21,8 +22,8 @@ from optimizer.plan import Planned
 from optimizer.remote import process
 from optimizer.remote.base import StopProof
 from optimizer.run import StudyRun
-from storage import events, logs, measurements, trials
-from storage.records import MeasurementRecord, RequestRecord, TrialRecord
+from storage import events, logs, measurements, series, trials
+from storage.records import MeasurementRecord, RequestRecord, SeriesRecord, TrialRecord
 
 if TYPE_CHECKING:
     from optimizer.run_trial import Outcome, Proposal
@@ -32,6 +33,9 @@ log = structlog.get_logger(__name__)
 LOG_HEAD_BYTES = 256_000
 LOG_TAIL_BYTES = 1_000_000
 """A server's log is kept to its first 256 kB (arguments, weights, memory) and its last 1 MB (the end)."""
+SHOWN_LOG_BYTES = 32_000
+SHOWN_LOG_EVERY_S = 2.0
+"""What is stored of the log of a server that still starts, for people who watch it; the whole log replaces it."""
 
 
 def propose(run: StudyRun, proposal: Proposal, planned: Planned) -> TrialRecord:
@@ -123,6 +127,8 @@ class TrialLog:
         self.config: dict[str, FlagValue] = dict(trial.effective)
         self._timings: dict[str, float] = {}
         self._log = b""
+        self._unshown = b""
+        self._shown_at = 0.0
 
     def update(self, **fields: Any) -> None:
         """Change columns of the trial's row, under the fence; a database that restarts meanwhile is waited for."""
@@ -135,6 +141,8 @@ class TrialLog:
         """Time one phase and show it; the time is kept even when the phase fails."""
         state = {"load": "launching", "measure": "measuring"}.get(name)
         started = self.run.clock.monotonic()
+        if self._unshown:
+            self._put_shown_log()
         try:
             self.update(phase=name, **({"state": state} if state else {}))
             self.run.say("phase", number=self.trial.number, phase=name)
@@ -146,6 +154,18 @@ class TrialLog:
     def stage(self, text: str) -> None:
         """Show a stage that the server's log reached."""
         self.run.say("stage", number=self.trial.number, stage=text)
+
+    def show_log(self, tail: bytes) -> None:
+        """Store the end of a log that still grows, every few seconds at most."""
+        self._unshown = tail[-SHOWN_LOG_BYTES:]
+        if self.run.clock.monotonic() - self._shown_at >= SHOWN_LOG_EVERY_S:
+            self._put_shown_log()
+
+    def _put_shown_log(self) -> None:
+        data, self._unshown, self._shown_at = self._unshown, b"", self.run.clock.monotonic()
+        host, fence = self.run.host.name, self.run.lease.fence
+        with self.run.db.write() as conn:
+            logs.put(conn, self.trial.study_id, self.trial.number, data, host=host, fence=fence)
 
     def read_log(self) -> bytes:
         """Return the server's log so far (its head and tail when it is long)."""
@@ -184,8 +204,9 @@ class TrialLog:
         with self.run.db.write() as conn:
             trials.update(conn, self.trial.study_id, self.trial.number, host=host, fence=fence, **columns)
             if outcome.measurement is not None:
-                record, requests = measurement_rows(self.trial, outcome.measurement, self.run)
+                record, requests = measurement_rows(self.trial, outcome.measurement)
                 measurements.add(conn, record, requests, host=host, fence=fence)
+                series.put(conn, series_rows(self.trial, outcome.measurement, record), host=host, fence=fence)
             if self._log:
                 logs.put(conn, self.trial.study_id, self.trial.number, self._log, host=host, fence=fence)
             events.append(conn, self.run.study.id, "trial", self._event(outcome, columns), now)
@@ -237,9 +258,7 @@ def outcome_fields(outcome: Outcome) -> dict[str, Any]:
     return fields
 
 
-def measurement_rows(
-    trial: TrialRecord, measurement: Measurement, run: StudyRun
-) -> tuple[MeasurementRecord, list[RequestRecord]]:
+def measurement_rows(trial: TrialRecord, measurement: Measurement) -> tuple[MeasurementRecord, list[RequestRecord]]:
     """Return the rows of a measurement: its derived quantities, and every raw request."""
     record = MeasurementRecord(
         study_id=trial.study_id,
@@ -248,13 +267,21 @@ def measurement_rows(
         path=measurement.path,
         tok_s=measurement.tok_s,
         metrics=measurement.metrics,
-        started_at=trial.started_at or run.clock.now(),
+        started_at=datetime.fromisoformat(measurement.started_at),
         bench_s=measurement.bench_s,
         ended_early=measurement.ended_early,
         early_reason=measurement.early_reason,
         warnings=list(measurement.warnings),
     )
     return record, [request_row(s) for s in measurement.samples]
+
+
+def series_rows(trial: TrialRecord, measurement: Measurement, record: MeasurementRecord) -> list[SeriesRecord]:
+    """Return what was sampled while a trial was measured, on the same zero of time as its requests."""
+    return [
+        SeriesRecord(trial.study_id, trial.number, s.source, s.name, record.started_at, list(s.times_s), list(s.values))
+        for s in measurement.series
+    ]
 
 
 def request_row(sample: RequestSample) -> RequestRecord:

@@ -74,6 +74,10 @@ def advance(
         if not share.elsewhere_taken(db, study.id, host):
             move(db, study.id, {S.QUEUED, S.RUNNING}, S.WAITING_WINDOW, closed, clock.now())
         return None
+    marked = _mark_of(db, study, host)
+    if marked is not None:
+        _end(db, study.id, host, marked, clock.now())
+        return marked
     keeper = claim(
         db,
         host,
@@ -113,6 +117,16 @@ def advance_everywhere(
             for host in due_hosts(db, study)
         ]:
             done.result()
+
+
+def _mark_of(db: Database, study: StudyRecord, name: str) -> Ending | None:
+    """Refuse to work on a host whose state could not be proved, until a human has looked."""
+    with db.read() as conn:
+        host = hosts.find(conn, name)
+    if host is None or not host.needs_attention or study.state == S.STOPPING:
+        return None
+    remedy = f"look at the host; `ratchet host restore {host.name}`, or resuming this study, clears the mark"
+    return Ending(S.NEEDS_ATTENTION, f"host {host.name} needs attention: {host.needs_attention} ({remedy})")
 
 
 def _begin(db: Database, study_id: str, host: str, now: datetime) -> StudyRecord | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 
 def _binary(*names: str) -> bool:
@@ -28,6 +29,10 @@ def _demo_assets() -> bool:
 PARTS: dict[str, tuple[Callable[[], bool], str]] = {
     "sshd": (lambda: _binary("sshd"), "openssh-server is not installed"),
     "busybox": (lambda: _binary("busybox"), "busybox is not installed"),
+    "fish": (lambda: _binary("fish"), "fish is not installed"),
+    "tcsh": (lambda: _binary("tcsh"), "tcsh is not installed"),
+    "zsh": (lambda: _binary("zsh"), "zsh is not installed"),
+    "util_linux": (lambda: all(map(shutil.which, ("setpriv", "unshare", "nsenter"))), "util-linux is not installed"),
     "chromium": (lambda: _binary("chromium", "chromium-browser", "google-chrome"), "chromium is not installed"),
     "postgres": (
         lambda: (
@@ -64,6 +69,14 @@ def children() -> dict[int, str]:
         if int(parent) == os.getpid() and state != "Z":
             found[int(entry.name)] = command
     return found
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Undo what a command sets up: its log would go to the captured stream of a test that is over."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session", autouse=True)

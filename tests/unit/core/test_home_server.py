@@ -1,63 +1,56 @@
-"""Home is put back whatever the database does."""
+"""The owner's server as a study sees it: a guard that vanished, and who else uses the GPUs."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from optimizer import evidence, home_server
-from optimizer.errors import LeaseLost
-from storage.errors import DatabaseUnavailable, DiskFull
+from optimizer import home_server
+from optimizer.errors import ConnectionLost, NotFound
+from optimizer.remote.base import HomeServer
 
 
-class Failing:
-    """A database that can do nothing."""
+class FakeRun(SimpleNamespace):
+    """As much of a study's run as arming a guard needs."""
 
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+    def __init__(self) -> None:
+        guard = SimpleNamespace(enabled=True, grace_s=5.0)
+        host = SimpleNamespace(name="box", guard=guard, run_dir="~/.ratchet", gpus=[0])
+        lease = SimpleNamespace(fence=3, ends_at=None, on_renew=None, renew_s=10.0)
+        super().__init__(home=HomeServer(argv=("x",)), host=host, lease=lease, link=None, told=[])
 
-    @contextmanager
-    def read(self) -> Any:
-        raise self.error
-        yield
+    def say(self, kind: str, **data: Any) -> None:
+        self.told.append((kind, data))
 
-    write = read
-
-
-def run_on(error: Exception) -> Any:
-    def say(*_: Any, **__: Any) -> None:
-        raise error
-
-    lease = SimpleNamespace(confirm=lambda: None, fence=3, on_renew=None)
-    host = SimpleNamespace(name="box", run_dir="~/.ratchet", guard=SimpleNamespace(enabled=True))
-    spec = SimpleNamespace(on_finish="restore")
-    study = SimpleNamespace(id="s1", verdict=None)
-    return SimpleNamespace(
-        db=Failing(error), say=say, lease=lease, host=host, spec=spec, study=study, link=None, home="home"
-    )
+    def warn(self, text: str) -> None:
+        self.told.append(("warning", {"text": text}))
 
 
-@pytest.mark.parametrize("error", [DiskFull("no room"), DatabaseUnavailable("gone")])
-def test_a_database_that_fails_does_not_keep_home_down(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    done: list[str] = []
-    monkeypatch.setattr(home_server.home, "restore", lambda *_, **__: done.append("home"))
-    monkeypatch.setattr(home_server.guard, "disarm", lambda *_, **__: done.append("guard"))
-    run = run_on(error)
-    home_server.finish(run, finished=False)
-    assert done == ["home", "guard"]
-    assert home_server.patience_s(run) == 3 * evidence.UNKNOWN_S + home_server.START_RESERVE_S
+def test_a_guard_that_somebody_removed_is_armed_again_and_no_failure_ends_the_renewals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    armed: list[float] = []
+    answers = iter([None, NotFound("no guard is armed"), ConnectionLost("box", "cut"), None])
+
+    def renew(link: object, **_: object) -> bool:
+        answer = next(answers)
+        if answer is not None:
+            raise answer
+        return True
+
+    monkeypatch.setattr(home_server.guard, "arm", lambda link, home, **more: armed.append(more["grace_s"]))
+    monkeypatch.setattr(home_server.guard, "renew", renew)
+    run = FakeRun()
+    home_server.arm_guard(run)  # type: ignore[arg-type]
+    for _ in range(4):
+        run.lease.on_renew()
+    assert armed == [30.0, 30.0]  # never shorter than three renewals
 
 
-def test_a_host_that_another_worker_has_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home_server.home, "restore", lambda *_, **__: pytest.fail("it is not ours"))
-
-    def lost() -> None:
-        raise LeaseLost("the lease on box is lost")
-
-    run = run_on(DiskFull("no room"))
-    run.lease.confirm = lost
-    with pytest.raises(LeaseLost):
-        home_server.finish(run, finished=False)
+def test_who_else_computes_on_the_gpus_is_named_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home_server.gpu, "users", lambda link, gpus: [(0, "pid 7 (uid 1): python train.py", 4000)])
+    run = FakeRun()
+    home_server.warn_of_foreign_load(run)  # type: ignore[arg-type]
+    assert "GPU 0 is also used by pid 7 (uid 1): python train.py, 4000 MiB" in run.told[0][1]["text"]
