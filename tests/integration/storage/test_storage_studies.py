@@ -84,11 +84,12 @@ def working(stage: Stage) -> Iterator[None]:
 
 
 def test_a_file_locked_for_20_s_by_another_process_only_costs_time() -> None:
-    with standing(None) as stage, working(stage):
-        wait_until(lambda: is_measuring(stage))
-        with writer("hold", stage.db, "20") as (holder, _):
-            holder.wait(60)
-        wait_until(lambda: has_state(stage, "finished", "failed", "paused"))
+    with standing(None) as stage:
+        with working(stage):
+            wait_until(lambda: is_measuring(stage))
+            with writer("hold", stage.db, "20") as (holder, _):
+                holder.wait(60)
+            wait_until(lambda: has_state(stage, "finished", "failed", "paused"))
         assert verdict_on(stage) == []
 
 
@@ -97,15 +98,16 @@ def test_a_file_locked_for_20_s_by_another_process_only_costs_time() -> None:
 def test_postgres_is_restarted_in_the_middle_of_a_study(url: str) -> None:
     if os.environ.get("RATCHET_TEST_POSTGRES_URL"):
         pytest.skip("only a server of the tests' own can be restarted")
-    with standing(url) as stage, working(stage):
-        for after, how in enumerate(["fast", "immediate"]):
-            wait_until(lambda after=after: is_measuring(stage, after=after))  # type: ignore[misc]
-            restart(stage.db, how)
-        wait_until(lambda: has_state(stage, "finished", "failed", "paused"))
-        while has_state(stage, "paused"):  # it broke in the middle of a transaction
-            assert "database failed" in studies.get(stage.db, stage.study_id).state_reason
-            studies.resume(stage.db, stage.study_id, now=SystemClock().now())
+    with standing(url) as stage:
+        with working(stage):
+            for after, how in enumerate(["fast", "immediate"]):
+                wait_until(lambda after=after: is_measuring(stage, after=after))  # type: ignore[misc]
+                restart(stage.db, how)
             wait_until(lambda: has_state(stage, "finished", "failed", "paused"))
+            while has_state(stage, "paused"):  # it broke in the middle of a transaction
+                assert "database failed" in studies.get(stage.db, stage.study_id).state_reason
+                studies.resume(stage.db, stage.study_id, now=SystemClock().now())
+                wait_until(lambda: has_state(stage, "finished", "failed", "paused"))
         assert verdict_on(stage) == []
 
 
@@ -132,16 +134,17 @@ def fill(path: Path) -> None:
 @pytest.mark.needs("root")
 def test_a_full_disk_pauses_the_study_with_home_back(disk: Path) -> None:
     ballast = disk / "ballast"
-    with standing(f"sqlite:///{disk / 'ratchet.db'}") as stage, working(stage):
-        wait_until(lambda: is_measuring(stage))
-        fill(ballast)
-        wait_until(lambda: serves_home(stage))
-        ballast.unlink()
-        wait_until(lambda: has_state(stage, "paused", "finished", "failed", "needs_attention"))
-        paused = studies.get(stage.db, stage.study_id)
-        assert (paused.state, "no room" in paused.state_reason) == ("paused", True)
-        studies.resume(stage.db, stage.study_id, now=SystemClock().now())
-        wait_until(lambda: has_state(stage, "finished", "failed", "needs_attention"))
+    with standing(f"sqlite:///{disk / 'ratchet.db'}") as stage:
+        with working(stage):
+            wait_until(lambda: is_measuring(stage))
+            fill(ballast)
+            wait_until(lambda: serves_home(stage))
+            ballast.unlink()
+            wait_until(lambda: has_state(stage, "paused", "finished", "failed", "needs_attention"))
+            paused = studies.get(stage.db, stage.study_id)
+            assert (paused.state, "no room" in paused.state_reason) == ("paused", True)
+            studies.resume(stage.db, stage.study_id, now=SystemClock().now())
+            wait_until(lambda: has_state(stage, "finished", "failed", "needs_attention"))
         assert verdict_on(stage) == []
 
 
