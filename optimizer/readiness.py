@@ -112,7 +112,7 @@ def wait_until_ready(
         _prove_ownership(link, server, watch, plan)
         _prove_generation(link, server, readiness, watch, probe, engine_name, plan, deadline)
         watch.stages_s["generated"] = round(watch.elapsed_s, 3)
-        running, differences = _read_back(probe, readiness, engine_name, plan)
+        running, differences = _read_back(probe, readiness, engine_name, plan, watch.text)
     return Ready(url, watch.stages_s, running, differences)
 
 
@@ -213,26 +213,29 @@ def _prove_generation(
 
 
 def _read_back(
-    probe: Probe, readiness: Readiness, engine_name: str, plan: LaunchPlan
+    probe: Probe, readiness: Readiness, engine_name: str, plan: LaunchPlan, log_text: str
 ) -> tuple[dict[str, FlagValue], dict[str, tuple[Any, Any]]]:
-    if readiness.info_path is None:
-        return {}, {}
-    info = probe.get_json(readiness.info_path)
-    if info is None:
-        return {}, {}
     engine = find_engine(engine_name)
-    if not engine.identity_matches(info, plan.served_model):
-        raise WrongServer(
-            f"the server on port {plan.port} does not carry our alias {plan.served_model}",
-            remedy="another server answers on this port",
-        )
-    running = engine.running_config(info)
-    differences = {
-        flag: (plan.expected.get(flag), value)
+    running = engine.running_from_log(log_text)
+    info = probe.get_json(readiness.info_path) if readiness.info_path is not None else None
+    if info is not None:
+        if not engine.identity_matches(info, plan.served_model):
+            raise WrongServer(
+                f"the server on port {plan.port} does not carry our alias {plan.served_model}",
+                remedy="another server answers on this port",
+            )
+        running |= engine.running_config(info)
+    return running, differences(plan.expected, running)
+
+
+def differences(expected: Mapping[str, FlagValue], running: Mapping[str, FlagValue]) -> dict[str, tuple[Any, Any]]:
+    """Return what runs otherwise than planned, by flag: (planned, running)."""
+    planned = {flag: False if f"no-{flag}" in expected else expected.get(flag) for flag in running}
+    return {
+        flag: (planned[flag], value)
         for flag, value in running.items()
-        if flag in plan.expected and not same_value(plan.expected[flag], value)
+        if planned[flag] is not None and not same_value(planned[flag], value)
     }
-    return running, differences
 
 
 def same_value(planned: Any, running: Any) -> bool:

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from optimizer.engines.base import Explanation, FailureContext, SpeculationSample
+from optimizer.engines.base import Explanation, FailureContext, FlagValue, SpeculationSample
 
 
 class EnginePackage:
@@ -19,6 +19,11 @@ class EnginePackage:
 
     def _part(self, module: str) -> Any:
         return importlib.import_module(f"optimizer.engines.{self.name}.{module}")
+
+    def running_from_log(self, log_text: str) -> dict[str, FlagValue]:
+        """Nothing: the info endpoint of most engines says all there is."""
+        del log_text
+        return {}
 
     def telemetry(self, log_text: str) -> list[dict[str, Any]]:
         """Read throughput records out of a log."""

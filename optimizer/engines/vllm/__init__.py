@@ -77,6 +77,10 @@ class VLLM(EnginePackage):
         """Read the running configuration out of the info endpoint."""
         return readiness.running_config(info)
 
+    def running_from_log(self, log_text: str) -> dict[str, FlagValue]:
+        """Read the running configuration out of the start of the log."""
+        return readiness.running_from_log(log_text)
+
     def identity_matches(self, info: Mapping[str, Any], served_model: str) -> bool:
         """Say whether the info endpoint or the model list shows our alias."""
         return readiness.identity_matches(info, served_model)
