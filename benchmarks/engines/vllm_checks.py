@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from api.demo.assets import free_port
 from benchmarks.engines.vllm_stage import ENGINE, START_S, Stage, answers, plan_of, server, wait_until
 from optimizer import readiness
-from optimizer.bench import scrape
+from optimizer.bench import measure, output_check, scrape
+from optimizer.bench import workload as workloads
+from optimizer.bench.base import RequestSample
 from optimizer.clock import Deadline
 from optimizer.engines.base import Config, LaunchPlan
 from optimizer.errors import PortTaken, ServerFailed
@@ -148,6 +150,26 @@ def orphans(stage: Stage, link: HostLink, started: RunningServer) -> Row:
     ok = bool(left and found) and not alive and set(left) <= set(proof.pids_signalled)
     told = f"{len(left)} processes left and found; ended in {proof.elapsed_s:.1f} s, SIGKILL {proof.killed}"
     return Row("orphans after SIGKILL", ok, f"{told}; still alive {alive}")
+
+
+def compiled(stage: Stage, link: HostLink) -> Row:
+    """Compiled against eager: whether the answers are the same, and what the output check says of them."""
+    workload = workloads.from_spec({**stage.spec(1)["workload"], "max_tokens": 48})
+    answers_of: list[list[RequestSample]] = []
+    for changes in ({}, {"enforce-eager": None}):
+        plan = plan_of(stage, changes, port=free_port())
+        with server(stage, link, plan) as started:
+            wait_ready(link, started, plan)
+            measured = measure.measure(
+                f"http://127.0.0.1:{plan.port}", engine=ENGINE, model=plan.served_model, workload=workload,
+                path="direct", deadline=Deadline.after(START_S),
+            )  # fmt: skip
+        answers_of.append(list(measured.samples))
+    eager, other = answers_of
+    found = output_check.check(other, [eager], engine=ENGINE, config={})
+    same = [a.text for a in eager] == [b.text for b in other]
+    told = f"same answers {same}, agreement {found.agreement:.2f}, ok {found.ok}: {'; '.join(found.problems)}"
+    return Row("compiled answers are checked", same or not found.ok, told)
 
 
 def swallowed_sigterm(stage: Stage, link: HostLink) -> Row:

@@ -56,13 +56,19 @@ class Stage:
             "run_dir": str(self.folder / "run"),
         }
 
-    def spec(self, trials: int) -> dict[str, Any]:
-        """Return the example's specification, filled in for this machine."""
+    def spec(self, trials: int, *, quick: bool = False) -> dict[str, Any]:
+        """Return the example's specification, filled in for this machine; `quick` for a busy one: short and eager."""
         data: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text("utf-8"))
         data["host"] = self.host_entry()
         data["launch"]["command"] = [self.vllm, "serve"]
         data["launch"]["flags"] |= {"model": self.model, "port": self.port}
         data["budget"]["trials"] = trials
+        if quick:
+            data["baseline"]["restarts"] = 1
+            data["budget"] |= {"confirm_restarts": 2, "soak_s": 0}
+            data["workload"] |= {"max_tokens": 32, "prompts": data["workload"]["prompts"][:2]}
+            data["space"]["parameters"]["enforce-eager"] = None
+            del data["space"]["known"][0]["flags"]["enforce-eager"]
         return data
 
     def config(self) -> dict[str, Any]:

@@ -19,11 +19,15 @@ r_found_given() {
     r_add_known $GIVEN $SIGNALLED
     r_add_descendants
 }
-# Shared memory that the run made and that nobody holds any more fills /dev/shm until every start fails.
+# Shared memory that the run made and that nobody holds any more fills /dev/shm until every start fails. A mapping is
+# told by its inode: whoever made a semaphore has it mapped under the temporary name that it was born with.
 r_clean_shm() {
     for r_f in /dev/shm/nccl-* /dev/shm/psm_* /dev/shm/torch_* /dev/shm/sem.mp-*; do
         [ -f "$r_f" ] && [ -O "$r_f" ] && [ -n "$(find "$r_f" -newer "$BASE/runs/$r_id/kind" 2>/dev/null)" ] || continue
-        grep -qF -- "$r_f" /proc/[0-9]*/maps 2>/dev/null && continue
+        read -r r_inode _ <<EOF
+$(ls -i "$r_f" 2>/dev/null)
+EOF
+        grep -q -- " ${r_inode:-none} */dev/shm/" /proc/[0-9]*/maps 2>/dev/null && continue
         ls -l /proc/[0-9]*/fd 2>/dev/null | grep -qF -- "-> $r_f" && continue
         rm -f "$r_f"
     done
