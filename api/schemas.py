@@ -162,6 +162,10 @@ class ChangeOut(BaseModel):
     name: str
     before: str | None
     after: str | None
+    gain: float | None
+    """What it brought, as a fraction: the best against the best with this one undone; null before a proven win."""
+    gain_sd: float | None
+    sure: bool | None
 
 
 class BestOut(BaseModel):
@@ -201,6 +205,13 @@ class VerdictOut(BaseModel):
     baseline_tok_s: float | None
     best_tok_s: float | None
     looks: list[VerdictLook]
+    learnt: list[str]
+    """What the search's models say of the flags, in sentences; no restart has proved it."""
+    changes: JsonObject | None
+    """What each changed flag of the best brought, flags without effect, values at an end of their range."""
+    importance: dict[str, dict[str, float]]
+    """Share of each flag in speed, accepted length and step time, by the models; each sums to 1."""
+    best_by_level: JsonObject
 
 
 class ImportanceOut(BaseModel):

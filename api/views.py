@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from api.auth import usable
-from api.reports import html, launch
+from api.reports import html, launch, learnt
 from api.reports.build import StudyReportData
 from api.reports.export import finite
 from optimizer import windows as rules
@@ -49,7 +49,7 @@ def study_detail(record: StudyRecord, counts: dict[str, int]) -> JsonObject:
 
 def trial(record: TrialRecord, spec: JsonObject, base: TrialRecord | None) -> JsonObject:
     """A trial in a listing; `base` is the study's first baseline, `spec` its specification."""
-    data = asdict(record)
+    data = dict(vars(record))
     for hidden in ("run_id", "optuna_number", "told", "fence", "running_config"):
         data.pop(hidden)
     data["changed"] = launch.changed_parameters(record, base, spec)
@@ -69,7 +69,7 @@ def trial_detail(
 
 def measurement(record: MeasurementRecord) -> JsonObject:
     """One benchmark."""
-    data = asdict(record)
+    data = dict(vars(record))
     data.pop("study_id")
     data.pop("id")
     clean: JsonObject = finite(data)
@@ -78,7 +78,7 @@ def measurement(record: MeasurementRecord) -> JsonObject:
 
 def verdict_look(record: VerdictRecord) -> JsonObject:
     """One look at the evidence."""
-    data = asdict(record)
+    data = dict(vars(record))
     data.pop("study_id")
     data.pop("id")
     clean: JsonObject = finite(data)
@@ -114,6 +114,10 @@ def verdict(data: StudyReportData) -> JsonObject:
         "baseline_tok_s": finite(data.baseline_tok_s),
         "best_tok_s": finite(data.best_tok_s),
         "looks": [verdict_look(v) for v in data.verdicts],
+        "learnt": learnt.lines(found),
+        "changes": finite(found.get("changes")),
+        "importance": finite(found.get("importance") or {}),
+        "best_by_level": finite(found.get("best_by_level") or {}),
     }
 
 

@@ -19,7 +19,6 @@ from optimizer.bench.judging import Restart
 from optimizer.engines.base import FlagValue
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
-from optimizer.search import explain
 from storage import events, verdicts
 from storage.records import TrialRecord, VerdictRecord
 
@@ -135,9 +134,9 @@ def restarts_so_far(run: StudyRun) -> list[dict[str, Any]]:
     """Return the complete restarts of this phase in the order they were made: trial, arm, tok/s by prompt."""
     found = []
     for trial in evidence.complete(run, kind="confirm"):
-        measured = evidence.measurement_of(run, trial.number)
-        if measured is not None and not trial.arm.startswith(SOAK):
-            found.append({"trial": trial.number, "arm": trial.arm, "tok_s": measured.tok_s})
+        tok_s = evidence.blocks_of(run, trial)
+        if tok_s is not None and not trial.arm.startswith(SOAK):
+            found.append({"trial": trial.number, "arm": trial.arm, "tok_s": tok_s})
     return found
 
 
@@ -202,19 +201,32 @@ def conclude(run: StudyRun, finalists: Sequence[Finalist], step: Confirmation | 
     winner = next((f for f in finalists if step is not None and f.key == step.winner and f.key not in out), None)
     if winner is not None and step is not None:
         document |= told(step.results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
-        document["changes"] = changes(run, winner)
         document["lossy"] = list(run.engine.lossy_flags(run.spec.candidate_config(winner.params, searched(run))))
     else:
         document |= without_winner(finalists, step, out)
     best = winner or (finalists[0] if finalists else None)
+    document |= explained(run, best)
     run.update(verdict=document, best_trial=best.trial if best else None)
     run.say("verdict_final", **{k: v for k, v in document.items() if k != "finalists"})
 
 
-def changes(run: StudyRun, winner: Finalist) -> dict[str, Any]:
-    """Say what each changed flag brought, which flags do nothing, and where the winner sits at an edge of the space."""
+def explained(run: StudyRun, best: Finalist | None) -> dict[str, Any]:
+    """Say what the search learnt: `importance` of each flag by output, and of the best its `changes`.
+
+    The latter are what each changed flag brought, flags that do nothing and values at an edge of the space. With
+    several levels of concurrency, the best at each as well.
+    """
     home = {n: v for n, v in run.spec.baseline_config().items() if n in run.search.space.names}
-    return asdict(explain.account(run.search.space, run.search.history(), winner.params, home))
+    found: dict[str, Any] = {"importance": run.search.importance()}
+    if best is not None:
+        found["changes"] = asdict(run.search.explain(best.params, home))
+    if len(run.workload.concurrency) > 1:
+        found["best_by_level"] = {
+            str(level): {"params": ranked.params, "mean_tok_s": ranked.mean}
+            for level in run.workload.concurrency
+            if (ranked := run.search.best_at_level(level, run.workload.concurrency)) is not None
+        }
+    return found
 
 
 def searched(run: StudyRun) -> set[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from optimizer.bench.base import RequestSample
+from optimizer.bench.derive import blocks, geometric_mean
 from optimizer.engines import memory_fraction
 from optimizer.run import StudyRun
 from optimizer.trial_log import sample_of
@@ -49,12 +53,44 @@ def load_baseline(run: StudyRun) -> None:
     """Fill the baseline's outputs and its current speed from what is recorded."""
     measured = complete(run, kind="baseline")
     run.baseline_outputs = [samples_of(run, t.number) for t in measured]
-    latest = [t.output_tok_s for t in measured[-run.spec.baseline.restarts :] if t.output_tok_s]
+    latest = [speed for t in measured[-run.spec.baseline.restarts :] if (speed := objective_of(run, t))]
     run.reference_tok_s = sum(latest) / len(latest) if latest else None
 
 
+def objective_of(run: StudyRun, trial: TrialRecord) -> float | None:
+    """Return what is maximised: the speed, or the weighted geometric mean of those at the levels that are weighed."""
+    levels = run.spec.objective.levels
+    speeds = {level: trial.metrics.get(f"output_tok_s@{level}") for level in levels}
+    return weighted_mean(speeds, levels) if levels else trial.output_tok_s
+
+
+def blocks_of(run: StudyRun, trial: TrialRecord) -> dict[str, list[float]] | None:
+    """Return the verdict's blocks, tok/s by prompt; over weighed levels the same mean as of the objective."""
+    record = measurement_of(run, trial.number)
+    levels = run.spec.objective.levels
+    if record is None or not levels:
+        return record.tok_s if record else None
+    samples = samples_of(run, trial.number)
+    found = {level: blocks([s for s in samples if s.concurrency == level]) for level in levels}
+    means = {p: {k: geometric_mean(by.get(p, ())) for k, by in found.items()} for p in record.tok_s}
+    return {p: [mean] for p, speeds in means.items() if (mean := weighted_mean(speeds, levels))}
+
+
+def weighted_mean(values: Mapping[int, float | None], weights: Mapping[int, float]) -> float | None:
+    """Return the weighted geometric mean; None where a value is missing."""
+    known = {k: v for k, v in values.items() if v}
+    if set(known) != set(weights):
+        return None
+    return math.exp(sum(w * math.log(known[k]) for k, w in weights.items()) / sum(weights.values()))
+
+
 def incumbent(run: StudyRun) -> dict[str, float] | None:
-    """tok/s by prompt of the best complete configuration so far, baseline included: the mark for early ending."""
+    """tok/s by prompt of the best complete configuration so far, baseline included: the mark for early ending.
+
+    None where other levels than the first count too: losing there proves nothing about them.
+    """
+    if run.spec.objective.levels:
+        return None
     candidates = [t for t in all_trials(run) if t.state == "complete" and t.kind in {"baseline", "explore"}]
     trusted = [t for t in candidates if (t.output_check or {"ok": True})["ok"]]
     if not trusted:

@@ -14,14 +14,23 @@ from typing import Any
 from optimizer.clock import Deadline
 from optimizer.engines import drafter
 from optimizer.engines.base import Config, Effective, EngineModule, Hardware, Verdict
+from optimizer.engines.registry import find_engine
 from optimizer.remote.base import HostLink
 from optimizer.search.space import Space
 from optimizer.spec import StudySpec
 
 TARGET_FLAGS = ("model-path", "model")
-READ = (
-    'case $1 in "~/"*) set -- "$HOME/${1#"~/"}";; esac\n[ -f "$1/config.json" ] && head -c 4000000 "$1/config.json"\n'
-)
+READ = """
+case $1 in "~/"*) set -- "$HOME/${1#"~/"}" "$2";; esac
+file=$1/config.json
+if [ ! -f "$file" ]; then
+    hub=${2:-${HF_HUB_CACHE:-${HF_HOME:-$HOME/.cache/huggingface}/hub}}
+    kept=$hub/models--$(printf %s "$1" | sed 's,/,--,g')
+    revision=$(cat "$kept/refs/main" 2>/dev/null) && file=$kept/snapshots/$revision/config.json
+fi
+[ -f "$file" ] && head -c 4000000 "$file"
+"""
+"""Prints the `config.json` of a folder, or of a repository (`owner/name`) that lies in the Hugging Face cache."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,8 @@ class ModelConfigs:
     """The `config.json` of each model path that could be read."""
 
     by_path: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    drafts: frozenset[str] = frozenset()
+    """Those of the paths that are draft models."""
 
     def of(self, config: Config, flags: tuple[str, ...]) -> Mapping[str, Any] | None:
         """Return the file of the first of these flags that is set, if it was read."""
@@ -37,20 +48,46 @@ class ModelConfigs:
 
 
 def read_configs(link: HostLink, spec: StudySpec, space: Space, *, deadline: Deadline) -> ModelConfigs:
-    """Read the target's file and that of every draft model that may be tried; what is no folder there is left out."""
-    names = (*TARGET_FLAGS, *drafter.DRAFT_FLAGS)
-    paths = {str(v) for k, v in spec.baseline_config().items() if k in names}
-    paths |= {str(v) for p in space.parameters if p.name in names for v in p.ladder}
+    """Read the target's file and that of every draft model that may be tried; what is not on the host is left out."""
+    baseline = spec.baseline_config()
+    canonical = find_engine(spec.engine).effective(baseline, spec.engine_version, Hardware()).config
+    given = [(k, str(v)) for k, v in {**baseline, **canonical}.items()]
+    given += [(p.name, str(v)) for p in space.parameters for v in p.ladder]
+    drafts = frozenset(path for name, path in given if name in drafter.DRAFT_FLAGS)
+    paths = drafts | {path for name, path in given if name in TARGET_FLAGS}
+    hub = spec.launch.env.get("HF_HUB_CACHE") or (
+        f"{spec.launch.env['HF_HOME']}/hub" if "HF_HOME" in spec.launch.env else ""
+    )
     found = {}
-    for path in sorted(p for p in paths if p.startswith(("/", "~/", "./"))):
-        content = link.sh(READ, path, deadline=deadline).stdout
+    for path in sorted(p for p in paths if "/" in p):
+        content = link.sh(READ, path, hub, deadline=deadline).stdout
         try:
             document = json.loads(content) if content else None
         except ValueError:
             continue
         if isinstance(document, dict):
             found[path] = document
-    return ModelConfigs(found)
+    return ModelConfigs(found, drafts)
+
+
+def long_sequences(models: ModelConfigs, config: Config) -> list[str]:
+    """Return a warning for every drafter that was made for shorter sequences than the server will take."""
+    drafts = (models.by_path.get(path) for path in sorted(models.drafts))
+    return [text for draft in drafts for text in drafter.draft_warnings(draft, config)]
+
+
+def misfits(models: ModelConfigs, baseline: Config, space: Space) -> list[str]:
+    """Return why a drafter that the space names is never tried: it fits under none of the methods asked for."""
+    ladders = {p.name: p.ladder for p in space.parameters}
+    methods = [(n, m) for n in drafter.METHOD_FLAGS for m in ladders.get(n, (baseline.get(n),)) if m is not None]
+    target = models.of(baseline, TARGET_FLAGS)
+    told = []
+    for path in sorted(models.drafts & models.by_path.keys()):
+        draft = models.by_path[path]
+        found = [drafter.draft_fit(target, draft, {**baseline, name: method}) for name, method in methods]
+        if found and all(found):
+            told.append(f"{path} is never tried: {found[0][0]}")
+    return told
 
 
 def judge(
@@ -59,9 +96,13 @@ def judge(
     """Say which server really runs for `config` with these models; a drafter that cannot fit is a rejection."""
     target, draft = models.of(config, TARGET_FLAGS), models.of(config, drafter.DRAFT_FLAGS)
     effective = engine.effective(config, version, hardware, model=target, draft_model=draft)
-    if effective.verdict is Verdict.REJECTED or draft is None:
+    named = models.of(effective.config, TARGET_FLAGS), models.of(effective.config, drafter.DRAFT_FLAGS)
+    if named != (target, draft):  # given under another spelling, or inside a JSON flag
+        target, draft = named
+        effective = engine.effective(config, version, hardware, model=target, draft_model=draft)
+    if effective.verdict is Verdict.REJECTED:
         return effective
-    problems = drafter.draft_fit(target, draft, config)
+    problems = drafter.draft_fit(target, draft, effective.config)
     if not problems:
         return effective
     return replace(effective, verdict=Verdict.REJECTED, reasons=(*effective.reasons, *problems))

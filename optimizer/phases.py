@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 
+import numpy as np
 import structlog
 
 from optimizer import confirm, evidence, home_server, trial_log
@@ -15,6 +16,7 @@ from optimizer.bench.baseline import check_expected
 from optimizer.errors import RatchetError, Stopped
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal, run_trial
+from optimizer.search.canonical import cost_sentence
 from optimizer.search.policy import SpaceExhausted
 from optimizer.search.study import result_of
 from storage.records import TrialRecord
@@ -115,6 +117,7 @@ def compare_with_expectation(run: StudyRun) -> None:
 def explore(run: StudyRun) -> None:
     """Start what the search suggests until the budget ends, or nothing is left that promises a gain."""
     enter(run, "explore")
+    say_cost(run)
     while True:
         done = evidence.explored(run)
         if len(done) >= run.spec.budget.trials or evidence.hours_spent(run) >= (run.spec.budget.hours or float("inf")):
@@ -142,6 +145,14 @@ def explore(run: StudyRun) -> None:
         advice = evidence.memory_advice(run, trial)
         if advice:
             run.say("warning", text=advice)
+
+
+def say_cost(run: StudyRun) -> None:
+    """Tell once how large the space is and how long the planned starts will take, by the baseline's own."""
+    spans = [evidence.duration_s(t) for t in evidence.complete(run, kind="baseline")]
+    if spans and not evidence.explored(run):
+        size = run.search.space.size_estimate(np.random.default_rng(run.spec.seed))
+        run.say("note", text=cost_sentence(size, run.spec.budget.trials, statistics.fmean(spans)))
 
 
 def due_for_baseline(run: StudyRun, explored: int) -> bool:

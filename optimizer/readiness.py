@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from optimizer.clock import Deadline, SystemClock
 from optimizer.engines.base import Blame, Explanation, FailureContext, FlagValue, LaunchPlan, Readiness
@@ -19,6 +20,7 @@ from optimizer.http import Probe
 from optimizer.remote import process
 from optimizer.remote.base import HostLink, RunningServer, ServerStatus
 
+A = TypeVar("A")
 FIRST_POLL_S = 0.05
 LAST_POLL_S = 0.5
 """Polls start fast (a small model is ready in 0.2 s) and slow down to the twice a second that a human expects."""
@@ -43,7 +45,8 @@ class Ready:
 class _Watch:
     """Follows one starting server: its log by offset, its stages, and when it last showed life."""
 
-    def __init__(self, hints: tuple[str, ...]) -> None:
+    def __init__(self, hints: tuple[str, ...], on_log: Callable[[bytes], None]) -> None:
+        self._on_log = on_log
         self._hints = [re.compile(h, re.IGNORECASE) for h in hints]
         self._clock = SystemClock()
         self._started = self._clock.monotonic()
@@ -68,6 +71,8 @@ class _Watch:
         self._last_cpu = status.cpu_ticks
         self.offset += len(status.log_chunk)
         self.tail = (self.tail + status.log_chunk)[-LOG_TAIL_BYTES:]
+        if status.log_chunk:
+            self._on_log(self.tail)
         text = status.log_chunk.decode("utf-8", "replace")
         reached = []
         for hint in self._hints:
@@ -92,11 +97,13 @@ def wait_until_ready(
     timeout_s: float,
     check: Callable[[], None],
     on_stage: Callable[[str], None] = lambda _: None,
+    on_log: Callable[[bytes], None] = lambda _: None,
     stall_s: float = STALL_S,
 ) -> Ready:
     """Wait for the proof that `server` serves `plan`, at most `timeout_s` seconds.
 
-    `check` is called between polls and may raise (a stop was asked); `on_stage` hears each log stage once.
+    `check` is called between polls and may raise (a stop was asked); `on_stage` hears each log stage once, and
+    `on_log` the end of the log whenever it has grown.
 
     Raises:
         ServerFailed: it died, hangs, or cannot generate; carries the explanation and the log's tail.
@@ -104,16 +111,17 @@ def wait_until_ready(
     """
     engine = find_engine(engine_name)
     readiness = engine.readiness(plan)
-    watch = _Watch(readiness.log_hints)
+    watch = _Watch(readiness.log_hints, on_log)
     deadline = Deadline.after(timeout_s)
     with Probe(url) as probe:
         _wait_for_health(link, server, readiness, watch, probe, engine_name, plan, deadline, check, on_stage, stall_s)
         watch.stages_s["healthy"] = round(watch.elapsed_s, 3)
         _prove_ownership(link, server, watch, plan)
-        _prove_generation(link, server, readiness, watch, probe, engine_name, plan, deadline)
+        asking = partial(_answer, link, server, watch, engine_name, deadline)
+        _prove_generation(asking, link, server, readiness, watch, probe, engine_name, plan, deadline)
         watch.stages_s["generated"] = round(watch.elapsed_s, 3)
-        running, differences = _read_back(probe, readiness, engine_name, plan, watch.text)
-    return Ready(url, watch.stages_s, running, differences)
+        running, differing = _read_back(asking, probe, readiness, engine_name, plan, watch.text)
+    return Ready(url, watch.stages_s, running, differing)
 
 
 def _wait_for_health(
@@ -182,7 +190,28 @@ def _refuse_strangers(status: ServerStatus, plan: LaunchPlan) -> None:
         )
 
 
+def _answer(
+    link: HostLink,
+    server: RunningServer,
+    watch: _Watch,
+    engine_name: str,
+    deadline: Deadline,
+    ask: Callable[[], A | None],
+) -> A | None:
+    """Return what the server answers; a question under which the way to the host broke says nothing and is repeated."""
+    while True:
+        before = link.disturbances
+        answer = ask()
+        if answer is not None:
+            return answer
+        process.status(link, server, log_limit=0, deadline=Deadline.after(30))  # connects again if need be
+        if link.disturbances == before:
+            return None
+        _raise_if_late(watch, engine_name, deadline, STALL_S)
+
+
 def _prove_generation(
+    asking: Callable[[Callable[[], int | None]], int | None],
     link: HostLink,
     server: RunningServer,
     readiness: Readiness,
@@ -193,7 +222,9 @@ def _prove_generation(
     deadline: Deadline,
 ) -> None:
     timeout_s = min(GENERATION_TIMEOUT_S, max(1.0, deadline.left_s))
-    status_code, _ = probe.post_json(readiness.generate_path, readiness.generate_body, timeout_s=timeout_s)
+    status_code = asking(
+        lambda: probe.post_json(readiness.generate_path, readiness.generate_body, timeout_s=timeout_s)[0]
+    )
     if status_code == 200:
         return
     status = process.status(link, server, log_offset=watch.offset, deadline=Deadline.after(30))
@@ -213,11 +244,17 @@ def _prove_generation(
 
 
 def _read_back(
-    probe: Probe, readiness: Readiness, engine_name: str, plan: LaunchPlan, log_text: str
+    asking: Callable[[Callable[[], dict[str, Any] | None]], dict[str, Any] | None],
+    probe: Probe,
+    readiness: Readiness,
+    engine_name: str,
+    plan: LaunchPlan,
+    log_text: str,
 ) -> tuple[dict[str, FlagValue], dict[str, tuple[Any, Any]]]:
     engine = find_engine(engine_name)
     running = engine.running_from_log(log_text)
-    info = probe.get_json(readiness.info_path) if readiness.info_path is not None else None
+    info_path = readiness.info_path
+    info = asking(lambda: probe.get_json(info_path)) if info_path is not None else None
     if info is not None:
         if not engine.identity_matches(info, plan.served_model):
             raise WrongServer(

@@ -11,14 +11,15 @@ from typing import Any
 
 import structlog
 
+from optimizer import former
 from optimizer.bench import workload as workloads
 from optimizer.bench.base import RequestSample, Workload
 from optimizer.clock import Clock, Deadline
-from optimizer.engines.base import ENV_PREFIX, Config, Effective, EngineModule, Hardware
+from optimizer.engines.base import ENV_PREFIX, Config, Effective, EngineModule, Hardware, Verdict
 from optimizer.engines.registry import find_engine
 from optimizer.errors import BadInput, Problem
 from optimizer.lease import LeaseKeeper
-from optimizer.models import ModelConfigs, judge, read_configs
+from optimizer.models import ModelConfigs, judge, long_sequences, misfits, read_configs
 from optimizer.remote import connect, facts
 from optimizer.remote.base import HomeServer, HostLink, RunningServer, Tunnel
 from optimizer.search import spec_space
@@ -32,6 +33,9 @@ from storage.engine import Database
 from storage.records import StudyRecord
 
 log = structlog.get_logger(__name__)
+
+OUTAGE_S = 240.0
+"""How long a study waits for a host that was cut off; after a longer silence its guard has put home back by default."""
 
 
 @dataclass
@@ -101,8 +105,7 @@ class StudyRun:
 
 def port_of(spec: StudySpec) -> int:
     """Return the port of the launch flags, or the engine's default."""
-    defaults = {"sglang": 30000, "vllm": 8000, "llamacpp": 8080}
-    return int(spec.launch.flags.get("port", defaults[spec.engine]))
+    return int(spec.launch.flags.get("port", find_engine(spec.engine).default_port))
 
 
 def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeeper, clock: Clock) -> StudyRun:
@@ -119,7 +122,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
     if record is None:
         raise BadInput(f"host {study.host} is not registered any more", remedy="register it again")
     host = HostEntry.model_validate(record.entry)
-    link = connect.open_link(host, known_host_key=record.host_key)
+    link = connect.open_link(host, known_host_key=record.host_key, outage_s=OUTAGE_S)
     try:
         engine = find_engine(spec.engine)
         hardware = facts.hardware(link, deadline=Deadline.after(60))
@@ -128,6 +131,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=set(spec.launch.flags)
         )
         space, left_out = only_known(space, spec, engine, known_flags)
+        space = replace(space, known=(*space.known, *former.results(db, study, spec, hardware)))
         fixed = {**spec.launch.flags, **dict.fromkeys(left_out, False)}
         models = read_configs(link, spec, space, deadline=Deadline.after(60))
         run = StudyRun(
@@ -150,7 +154,9 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
                 ),
                 sampler=spec.sampler,
                 seed=spec.seed,
-                options=Options(limits={n: (v.min, v.max) for n, v in spec.objective.subject_to.items()}),
+                options=Options.for_objective(
+                    spec.objective.subject_to, spec.objective.levels, per_hour=spec.budget.hours is not None
+                ),
             ),
             link=link,
             lease=lease,
@@ -158,6 +164,10 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             models=models,
         )
         check_flags(run)
+        check_baseline(run)
+        home = spec.baseline_config()
+        for text in (*misfits(models, home, space), *long_sequences(models, home)):
+            run.say("warning", text=text)
         if left_out:
             run.say("note", text=f"not searched, since the installed version does not have it: {', '.join(left_out)}")
         run.update(engine_version=version, hardware=vars(hardware) | {})
@@ -263,6 +273,21 @@ def check_flags(run: StudyRun) -> None:
     ]
     if problems:
         raise BadInput(f"the server installed on {run.link.name} does not know every flag", problems)
+
+
+def check_baseline(run: StudyRun) -> None:
+    """Refuse a baseline that cannot run (its flags exclude each other, its drafter does not fit its target).
+
+    Raises:
+        BadInput: with every reason; nothing on the host has been touched.
+    """
+    config = dict(run.spec.baseline_config())
+    effective = judge(run.engine, config, run.version, run.hardware, run.models)
+    if effective.verdict is Verdict.REJECTED:
+        raise BadInput(
+            f"the baseline cannot run on {run.link.name}",
+            [Problem("launch.flags", reason) for reason in effective.reasons],
+        )
 
 
 def spellings(engine: EngineModule, name: str) -> set[str]:

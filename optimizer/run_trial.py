@@ -6,7 +6,9 @@ Decides the order and what a failure means for the trial. How each step is done 
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from optimizer import evidence, readiness, trial_log
@@ -15,7 +17,15 @@ from optimizer.bench.base import Measurement, OutputCheck
 from optimizer.clock import Deadline
 from optimizer.engines import silent
 from optimizer.engines.base import Blame, Explanation, FlagValue, LaunchPlan, Verdict
-from optimizer.errors import BenchmarkFailed, HostError, LeaseLost, ServerFailed, Stopped, WrongServer
+from optimizer.errors import (
+    BenchmarkFailed,
+    HostError,
+    LeaseLost,
+    RatchetError,
+    ServerFailed,
+    Stopped,
+    WrongServer,
+)
 from optimizer.plan import Planned, plan_server
 from optimizer.readiness import Ready
 from optimizer.remote import process
@@ -112,8 +122,9 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
                 timeout_s=ready_timeout_s(run),
                 check=run.lease.check,
                 on_stage=steps.stage,
+                on_log=steps.show_log,
             )
-        with steps.phase("measure"):
+        with steps.phase("measure"), steady(run, path):
             measurement = measure.measure(
                 url,
                 engine=run.engine,
@@ -126,7 +137,7 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
             )
         run.lease.check()
         if proposal.soak_s > 0:
-            with steps.phase("soak"):
+            with steps.phase("soak"), steady(run, path):
                 measurement = soak_under_load(run, plan, url, measurement, proposal.soak_s)
         raise_if_dead(run, run.server, plan)
         return judged(run, proposal, ready, measurement, steps)
@@ -147,6 +158,28 @@ def launch(run: StudyRun, plan: LaunchPlan, steps: TrialLog) -> RunningServer:
         fence=run.lease.fence,
         deadline=Deadline.after(LAUNCH_TIMEOUT_S),
     )
+
+
+@contextlib.contextmanager
+def steady(run: StudyRun, path: str) -> Iterator[None]:
+    """Void what is measured through a tunnel while the connection breaks or stalls: neither speed nor failures count.
+
+    Raises:
+        BenchmarkFailed: it did.
+    """
+    before = run.link.disturbances
+    failure: RatchetError | None = None
+    try:
+        yield
+    except (BenchmarkFailed, ServerFailed) as error:
+        failure = error
+    if path == "tunnel" and run.link.disturbances != before:
+        raise BenchmarkFailed(
+            f"the SSH connection to {run.host.name} broke or stalled while it was measured through",
+            remedy="it is measured again; where the port can be reached, `http: {reach: direct}` needs no tunnel",
+        ) from failure
+    if failure is not None:
+        raise failure
 
 
 def soak_under_load(run: StudyRun, plan: LaunchPlan, url: str, measurement: Measurement, soak_s: float) -> Measurement:

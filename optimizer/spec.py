@@ -100,6 +100,9 @@ class Objective(Model):
 
     maximize: Literal["output_tok_s"] = "output_tok_s"
     subject_to: dict[str, Limit] = Field(default_factory=dict)
+    levels: dict[int, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """Weight of each level of the workload's concurrency: the weighted geometric mean of their speeds is maximised.
+    Empty: the first level alone."""
 
 
 class Budget(Model):
@@ -377,7 +380,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 def _section_problems(data: Any, spec: StudySpec | None) -> list[Problem]:
     """Problems of the space and workload sections, found even when other sections are wrong too."""
     from optimizer.bench import workload
-    from optimizer.bench.metric_names import check_limits
+    from optimizer.bench.metric_names import check_levels, check_limits
     from optimizer.engines.registry import find_engine
     from optimizer.search import spec_space
 
@@ -389,7 +392,8 @@ def _section_problems(data: Any, spec: StudySpec | None) -> list[Problem]:
             "workload", lambda: workload.from_spec(data.get("workload") or {"preset": "five-prompts"})
         )
     if spec is not None and not problems:
-        problems += check_limits(spec.objective.subject_to, workload.from_spec(spec.workload).concurrency)
+        measured = workload.from_spec(spec.workload).concurrency
+        problems += check_limits(spec.objective.subject_to, measured) + check_levels(spec.objective.levels, measured)
     engine = data.get("engine")
     if isinstance(data.get("space", {}), Mapping) and engine in get_args(EngineName):
         presets = find_engine(str(engine)).presets(spec.engine_version if spec else None)

@@ -32,6 +32,9 @@ log = structlog.get_logger(__name__)
 LOG_HEAD_BYTES = 256_000
 LOG_TAIL_BYTES = 1_000_000
 """A server's log is kept to its first 256 kB (arguments, weights, memory) and its last 1 MB (the end)."""
+SHOWN_LOG_BYTES = 32_000
+SHOWN_LOG_EVERY_S = 2.0
+"""What is stored of the log of a server that still starts, for people who watch it; the whole log replaces it."""
 
 
 def propose(run: StudyRun, proposal: Proposal, planned: Planned) -> TrialRecord:
@@ -123,6 +126,8 @@ class TrialLog:
         self.config: dict[str, FlagValue] = dict(trial.effective)
         self._timings: dict[str, float] = {}
         self._log = b""
+        self._unshown = b""
+        self._shown_at = 0.0
 
     def update(self, **fields: Any) -> None:
         """Change columns of the trial's row, under the fence."""
@@ -142,6 +147,8 @@ class TrialLog:
         """Time one phase and show it; the time is kept even when the phase fails."""
         state = {"load": "launching", "measure": "measuring"}.get(name)
         started = self.run.clock.monotonic()
+        if self._unshown:
+            self._put_shown_log()
         try:
             self.update(phase=name, **({"state": state} if state else {}))
             self.run.say("phase", number=self.trial.number, phase=name)
@@ -153,6 +160,18 @@ class TrialLog:
     def stage(self, text: str) -> None:
         """Show a stage that the server's log reached."""
         self.run.say("stage", number=self.trial.number, stage=text)
+
+    def show_log(self, tail: bytes) -> None:
+        """Store the end of a log that still grows, every few seconds at most."""
+        self._unshown = tail[-SHOWN_LOG_BYTES:]
+        if self.run.clock.monotonic() - self._shown_at >= SHOWN_LOG_EVERY_S:
+            self._put_shown_log()
+
+    def _put_shown_log(self) -> None:
+        data, self._unshown, self._shown_at = self._unshown, b"", self.run.clock.monotonic()
+        host, fence = self.run.host.name, self.run.lease.fence
+        with self.run.db.write() as conn:
+            logs.put(conn, self.trial.study_id, self.trial.number, data, host=host, fence=fence)
 
     def read_log(self) -> bytes:
         """Return the server's log so far (its head and tail when it is long)."""

@@ -14,7 +14,7 @@ from api.cli.output import print_json, say
 from optimizer.engines.base import FailureContext, Phase
 from optimizer.engines.detect import detect_engine
 from optimizer.engines.logtext import decode
-from optimizer.engines.registry import ALIASES, ENGINE_NAMES
+from optimizer.engines.registry import ENGINE_NAMES, canonical_name
 from optimizer.errors import BadInput, Problem
 
 
@@ -40,10 +40,9 @@ def engine_name(asked: str | None, text: str) -> str | None:
     """
     if asked is None:
         return detect_engine(text)
-    name = ALIASES.get(asked.lower(), asked.lower())
-    if name not in ENGINE_NAMES:
+    name = canonical_name(asked)
+    if name is None:
         say(f"ratchet: {asked!r} is none of {', '.join(ENGINE_NAMES)}; reading with the texts of all of them")
-        return None
     return name
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from api.cli.output import print_json
 from optimizer.engines.base import Effective, EngineModule, FlagValue, Hardware, split_env
@@ -19,6 +20,7 @@ from optimizer.engines.flag_catalogue import flag_set, read_command_line
 from optimizer.engines.hardware import known_gpu
 from optimizer.engines.registry import find_engine
 from optimizer.errors import BadInput, NotFound, Problem
+from optimizer.search.canonical import CanonicalSpace, SizeEstimate, cost_sentence
 from optimizer.search.space import Parameter, Space
 from optimizer.spec import did_you_mean
 
@@ -35,9 +37,19 @@ def space() -> None:
 @click.argument("engine")
 @click.option("--engine-version", metavar="V", help="Version of the engine (default: the newest known).")
 @click.option("--preset", metavar="P", help="Only this preset.")
+@click.option("--starts", default=40, show_default=True, type=click.IntRange(min=1), help="Starts to plan for.")
+@click.option(
+    "--start-minutes",
+    default=9.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Minutes of one start with its measurement on your host, for the estimate of what a search costs.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def show(engine: str, engine_version: str | None, preset: str | None, as_json: bool) -> None:
-    """Show the parameters, conditions and rules of an engine's search space, and its flags."""
+def show(
+    engine: str, engine_version: str | None, preset: str | None, starts: int, start_minutes: float, as_json: bool
+) -> None:
+    """Show the parameters, conditions and rules of an engine's search space, its size, and the engine's flags."""
     module = _engine(engine)
     presets = module.presets(engine_version)
     if preset is not None and preset not in presets:
@@ -45,19 +57,26 @@ def show(engine: str, engine_version: str | None, preset: str | None, as_json: b
         raise BadInput(f"{module.name} has no such preset", [Problem("--preset", "no such preset", preset, hint)])
     shown = {preset: presets[preset]} if preset is not None else presets
     flags = flag_set(module.name, engine_version)
+    sizes = {name: _size(module, part, engine_version) for name, part in shown.items()}
+    where = f"at {start_minutes:g} min each"
+    costs = {name: cost_sentence(size, starts, 60 * start_minutes, where) for name, size in sizes.items()}
     if as_json:
         print_json(
             {
                 "engine": module.name,
                 "engine_version": engine_version,
                 "table_version": flags.version,
-                "presets": {name: _space_document(s) for name, s in shown.items()},
+                "presets": {
+                    name: _space_document(s)
+                    | {"servers": sizes[name].servers, "servers_exact": sizes[name].exact, "cost": costs[name]}
+                    for name, s in shown.items()
+                },
                 "flags": [_flag_document(f) for f in flags.flags if preset is None or f.name in shown[preset].names()],
             }
         )
         return
     for name, part in shown.items():
-        _print_space(name, part)
+        _print_space(name, part, costs[name])
     click.echo(f"{len(flags.flags)} flags known for {module.name} {flags.version}; --json lists them")
 
 
@@ -213,8 +232,14 @@ def _flag_document(flag: Any) -> dict[str, Any]:
     return {k: v for k, v in document.items() if v not in ("", [], None)}
 
 
-def _print_space(name: str, part: Space) -> None:
-    click.echo(f"{name}")
+def _size(module: EngineModule, part: Space, version: str | None) -> SizeEstimate:
+    """Count or estimate the servers of a preset; nothing is assumed about the host."""
+    space = CanonicalSpace(part, lambda config: module.effective(config, version, Hardware()))
+    return space.size_estimate(np.random.default_rng(0))
+
+
+def _print_space(name: str, part: Space, cost: str) -> None:
+    click.echo(f"{name}: {cost}")
     for parameter in part.parameters:
         values = ", ".join(str(v) for v in parameter.ladder)
         absent = " or absent" if parameter.may_be_absent else ""

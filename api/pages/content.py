@@ -1,8 +1,7 @@
-"""What the pages show, gathered from rows; the templates only lay it out."""
+"""What the pages of studies show, gathered from rows; the templates only lay it out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
 from typing import Any
@@ -10,23 +9,22 @@ from typing import Any
 from api import views
 from api.deps import Services
 from api.pages import starters
-from api.reports import build, html, launch, plots, sentences
+from api.pages.feed import feed_line, stage_of, trial_steps
+from api.reports import build, html, plots, sentences
 from api.reports.build import LIVE, StudyReportData
 from api.reports.export import finite
-from api.reports.importance import effects, importance
+from api.reports.importance import importance
 from optimizer import windows as rules
 from optimizer.studies import StudyState
-from storage import events, hosts, leases, logs, measurements, studies, trials, windows
+from storage import events, hosts, logs, studies, trials, windows
 from storage.errors import Missing
-from storage.records import EventRecord, RequestRecord, StudyRecord, TrialRecord, WindowRecord
+from storage.records import StudyRecord, TrialRecord, WindowRecord
 
 S = StudyState
 SHOWN_TRIALS = 250
 SHOWN_POINTS = 2000
-SHOWN_SAMPLES = 1000
 FEED = 30
 LOG_TAIL = 6000
-TRIAL_LOG_TAIL = 64_000
 PHASES = (("baseline", "original measured"), ("explore", "exploring"), ("confirm", "confirming"), ("finish", "done"))
 VERBS: dict[str, list[tuple[str, str, str]]] = {
     S.CREATED: [("start", "Start", "primary"), ("stop", "Stop", "danger")],
@@ -41,14 +39,6 @@ VERBS: dict[str, list[tuple[str, str, str]]] = {
 }
 """The buttons of each state: only moves that the state machine allows."""
 Context = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class FeedLine:
-    """One event in words."""
-
-    at: datetime
-    text: str
 
 
 def study_list(use: Services, limit: int, after: str | None) -> Context:
@@ -97,7 +87,7 @@ def study_page(use: Services, record: StudyRecord) -> Context:
         last = events.last_id(conn, study_id=record.id)
         recent = events.since(conn, max(0, events.last_id(conn) - 50 * FEED), study_id=record.id, limit=50 * FEED)
     data = build.collect(use.db, record.id, with_measurements=False)
-    study = data.study
+    study, verdict = data.study, data.verdict or {}
     live = next((t for t in reversed(data.trials) if t.state in LIVE), None)
     log_of, log_tail = last_log(use, data)
     window = _window(use, study)
@@ -106,7 +96,9 @@ def study_page(use: Services, record: StudyRecord) -> Context:
         "data": data,
         "best": data.best,
         "sentence": html.sentence(data),
-        "outcome": str((data.verdict or {}).get("outcome", study.state)),
+        "outcome": str(verdict.get("outcome", study.state)),
+        "excluded": verdict.get("excluded") or {},
+        "lossy": verdict.get("lossy") or [],
         "elapsed": f"worked for {html.elapsed(data)}" if data.trials else "not started",
         "verbs": VERBS.get(study.state, []),
         "steps": steps(study),
@@ -114,10 +106,11 @@ def study_page(use: Services, record: StudyRecord) -> Context:
         "left": time_left(data),
         "current": live,
         "current_changed": data.changed_flags(live) if live else {},
+        "current_steps": trial_steps(recent, live.number) if live else [],
+        "stage": stage_of(recent, live.number) if live else "",
         "feed": [line for e in reversed(recent[-FEED:]) if (line := feed_line(e))],
         "chart": chart(data),
         "interval": plots.interval(data),
-        "brought": brought(data),
         "shown": data.trials[::-1][:SHOWN_TRIALS],
         "live_states": LIVE,
         "log_of": log_of,
@@ -133,14 +126,6 @@ def study_page(use: Services, record: StudyRecord) -> Context:
 def _importance(data: StudyReportData) -> tuple[dict[str, float], str]:
     found = importance(data.candidates)
     return found["importance"], found["note"]
-
-
-def brought(data: StudyReportData) -> dict[str, str]:
-    """What each value of the best goes with, by flag."""
-    best = data.best
-    if best is None:
-        return {}
-    return {e.name: sentences.percent(e.ratio) for e in effects(data.candidates, data.changed_flags(best))}
 
 
 def steps(study: StudyRecord) -> list[tuple[str, str]]:
@@ -200,32 +185,6 @@ def point_title(data: StudyReportData, trial: TrialRecord) -> str:
     return f"start {trial.number}: {speed}; {changed}"
 
 
-def feed_line(event: EventRecord) -> FeedLine | None:
-    """One event in words; None for those that say nothing to a person."""
-    data = event.data
-    number = f"start {data['number']}" if "number" in data else ""
-    text = ""
-    if event.kind == "study":
-        text = " ".join(
-            str(v).replace("_", " ") for v in (data.get("state") or data.get("phase"), data.get("reason")) if v
-        )
-    elif event.kind == "trial":
-        speed = data.get("output_tok_s")
-        shown = f", {speed:.1f} tok/s" if isinstance(speed, int | float) else ""
-        text = f"{number} {data.get('state', '')}{shown}" + (f": {data['failure']}" if data.get("failure") else "")
-    elif event.kind in {"phase", "stage"}:
-        text = f"{number}: {data.get('phase') or data.get('stage')}"
-    elif event.kind == "home":
-        text = f"original server {data.get('state', '')}"
-    elif event.kind == "guard":
-        text = f"guard on the host: {data.get('state') or data.get('event') or ''}"
-    elif event.kind == "stopped":
-        text = f"{number}: server stopped" + (" by SIGKILL" if data.get("killed") else "")
-    else:
-        text = str(data.get("text") or event.kind)
-    return FeedLine(event.at, text) if text.strip() else None
-
-
 def last_log(use: Services, data: StudyReportData) -> tuple[int | None, str]:
     """The end of the newest log that was kept."""
     with use.db.read() as conn:
@@ -255,80 +214,3 @@ def opening_text(window: WindowRecord, now: datetime) -> str:
         return f"open until {views.local(opening.closes_at, window.timezone)}"
     upcoming = rules.next_open(window, now) if window.enabled else None
     return f"opens {views.local(upcoming.opens_at, window.timezone)}" if upcoming else "switched off"
-
-
-def trial_page(use: Services, study: StudyRecord, number: int) -> Context:
-    """Everything of the page of one trial. Raises Missing."""
-    with use.db.read() as conn:
-        record = trials.get(conn, study.id, number)
-        measured = measurements.for_trial(conn, study.id, number)
-        requests = measurements.requests_of(conn, study.id, number)
-        base = trials.list_trials(conn, study.id, limit=1, kinds=["baseline"])
-        following = trials.list_trials(conn, study.id, limit=1, after=number)
-        last = events.last_id(conn, study_id=study.id)
-        try:
-            log = logs.get(conn, study.id, number)[-TRIAL_LOG_TAIL:].decode("utf-8", "replace")
-        except Missing:
-            log = ""
-    timings = [(k.removesuffix("_s").replace("stage:", "  "), v) for k, v in record.timings.items()]
-    return {
-        "study": study,
-        "trial": record,
-        "changed": launch.changed_parameters(record, base[0] if base else None, study.spec),
-        "measured": measured,
-        "samples": [sample(r) for r in requests[:SHOWN_SAMPLES]],
-        "timings": timings,
-        "log": log,
-        "previous": number - 1 if number > 0 else None,
-        "following": following[0].number if following else None,
-        "last_event": last,
-    }
-
-
-def sample(request: RequestRecord) -> Context:
-    """One request as the table and the plot show it."""
-    span = request.end_s - request.start_s
-    first = request.first_token_s
-    found: Context = finite(
-        {
-            "prompt": request.prompt,
-            "repeat": request.repeat,
-            "concurrency": request.concurrency,
-            "start_s": request.start_s,
-            "ttft_ms": (first - request.start_s) * 1000 if first is not None else None,
-            "output_tokens": request.output_tokens,
-            "tok_s": request.output_tokens / span if span > 0 and not request.error else None,
-            "error": request.error,
-            "finish_reason": request.finish_reason,
-        }
-    )
-    return found
-
-
-def host_list(use: Services) -> list[Context]:
-    """Hosts with the doctor's last findings."""
-    now = use.now()
-    with use.db.read() as conn:
-        found = [(h, leases.get(conn, h.name)) for h in hosts.list_hosts(conn)]
-    shown = []
-    for record, lease in found:
-        doctor = record.facts.get("doctor") or {}
-        shown.append(
-            views.host(record, lease, now)
-            | {
-                "findings": doctor.get("findings", []),
-                "checked_at": str(doctor.get("checked_at", ""))[:16].replace("T", " "),
-                "yaml": starters.to_yaml({k: v for k, v in record.entry.items() if v is not None}),
-                "home_line": launch.home_line(record.home),
-            }
-        )
-    return shown
-
-
-def window_list(use: Services) -> list[Context]:
-    """Windows with what comes and what was."""
-    from api.routes.windows import SHOWN_RUNS, attached
-
-    with use.db.read() as conn:
-        found = [(w, windows.list_runs(conn, w.id, limit=SHOWN_RUNS)) for w in windows.list_windows(conn)]
-    return [views.window(w, runs, attached(use, w.id), use.now()) for w, runs in found]

@@ -19,7 +19,7 @@ from starlette.types import Scope
 from api import auth, paging, views
 from api.auth import COOKIE, SESSION_TTL, KeyScope, Principal
 from api.deps import Use, authorise, client_address, identify
-from api.pages import content, starters
+from api.pages import content, places, starters, trial
 from api.problems import ApiProblem, status_of
 from api.reports.html import environment
 from optimizer import studies as verbs
@@ -87,19 +87,19 @@ def trial_page(study_id: str, number: int, use: Use, who: PageViewer) -> Respons
     record = verbs.get(use.db, study_id)
     if not 0 <= number < 2**31:
         raise NotFound(f"study {record.name} has no start {number}")
-    return page("trial.html.j2", "/", who, **content.trial_page(use, record, number))
+    return page("trial.html.j2", "/", who, **trial.trial_page(use, record, number))
 
 
 @router.get("/hosts")
 def hosts_page(use: Use, who: PageViewer) -> Response:
     """All hosts with the doctor's findings."""
-    return page("hosts.html.j2", "/hosts", who, hosts=content.host_list(use), starter=starters.HOST_STARTER)
+    return page("hosts.html.j2", "/hosts", who, hosts=places.host_list(use), starter=starters.HOST_STARTER)
 
 
 @router.get("/windows")
 def windows_page(use: Use, who: PageViewer) -> Response:
     """All windows, what comes and what was."""
-    return page("windows.html.j2", "/windows", who, windows=content.window_list(use), zones=_zones())
+    return page("windows.html.j2", "/windows", who, windows=places.window_list(use), zones=_zones())
 
 
 @router.get("/keys")

@@ -97,7 +97,14 @@ class StudyReportData:
         best = self.best
         if best is None or not best.launch_command or not self.home_command:
             return []
-        return launch.diff(self.home_command, best.launch_command)
+        found = launch.diff(self.home_command, best.launch_command)
+        return launch.with_gains(found, self.account.get("contributions", []))
+
+    @property
+    def account(self) -> dict[str, Any]:
+        """What the search says of the winner: `contributions`, `no_effect`, `edges`; empty before a proven one."""
+        found: dict[str, Any] = (self.study.verdict or {}).get("changes") or {}
+        return found
 
     @property
     def verdict(self) -> dict[str, Any] | None:

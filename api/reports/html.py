@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from api.reports import build, launch, plots, sentences
+from api.reports import build, launch, learnt, plots, sentences
 from api.reports.build import StudyReportData
 
 
@@ -40,6 +40,8 @@ def render(data: StudyReportData) -> str:
             progress=plots.progress(data),
             acceptance=plots.acceptance(data),
             failures=failures(data),
+            learnt=learnt.lines(data.verdict),
+            caveat=learnt.CAVEAT,
             phases=sorted(data.seconds_by_phase().items(), key=lambda p: -p[1]),
             **facts(data),
         )
@@ -117,5 +119,5 @@ def environment(package: str) -> Environment:
         wrap_command=launch.wrap,
         start_s=build.start_s,
     )
-    environment.globals["flag_text"] = sentences.flag_text
+    environment.globals |= {"flag_text": sentences.flag_text, "gain_text": sentences.gain}
     return environment

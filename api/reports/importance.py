@@ -1,14 +1,13 @@
-"""How much each searched parameter explains of the differences in speed, and what the best one's values brought.
+"""How much each searched parameter explains of the differences in speed.
 
 A plain analysis of variance over the complete explored starts, one parameter at a time, corrected for the number of
 groups (epsilon squared) so that a parameter with many values does not look important by chance. It needs no model and
-says nothing about interactions; an ablation of the winner, when the study made one, is better evidence.
+says nothing about interactions; what the winner's own changes brought is the search's account of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -19,23 +18,6 @@ MIN_TRIALS = 8
 BINS = 4
 NOTE = "share of the variance of tok/s that one parameter explains alone, over {count} complete starts"
 TOO_FEW = "not enough complete starts yet: {count} of {needed}"
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Mean speed with one value of a parameter and without it, over the explored starts."""
-
-    name: str
-    value: Any
-    with_tok_s: float
-    without_tok_s: float
-    starts_with: int
-    starts_without: int
-
-    @property
-    def ratio(self) -> float:
-        """Speed with over speed without."""
-        return self.with_tok_s / self.without_tok_s
 
 
 def importance(candidates: Sequence[TrialRecord]) -> dict[str, Any]:
@@ -49,18 +31,6 @@ def importance(candidates: Sequence[TrialRecord]) -> dict[str, Any]:
     total = sum(raw.values())
     shares = {n: round(v / total, 4) for n, v in sorted(raw.items(), key=lambda p: -p[1])} if total > 0 else {}
     return {"importance": shares, "trials": count, "note": NOTE.format(count=count)}
-
-
-def effects(candidates: Sequence[TrialRecord], values: dict[str, Any]) -> list[Effect]:
-    """Return what each of `values` goes with: mean speed of starts with it and of starts without it."""
-    measured = [t for t in candidates if t.kind == "explore" and t.output_tok_s is not None]
-    found: list[Effect] = []
-    for name, value in values.items():
-        having = [t.output_tok_s or 0.0 for t in measured if t.params.get(name) == value]
-        lacking = [t.output_tok_s or 0.0 for t in measured if t.params.get(name) != value]
-        if having and lacking and fmean(lacking) > 0:
-            found.append(Effect(name, value, fmean(having), fmean(lacking), len(having), len(lacking)))
-    return sorted(found, key=lambda e: -e.ratio)
 
 
 def _explained(measured: Sequence[TrialRecord], name: str) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from storage.records import TrialRecord
@@ -17,11 +17,18 @@ ASSIGNMENT = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 
 @dataclass(frozen=True)
 class Change:
-    """One flag or variable that differs; None where it is absent, an empty text for a bare flag."""
+    """One flag or variable that differs; None where it is absent, an empty text for a bare flag.
+
+    `gain` is the fraction by which the best is faster than the best with this one undone (None: not accounted for),
+    `gain_sd` its standard deviation; `sure` when it is two of them away from nothing.
+    """
 
     name: str
     before: str | None
     after: str | None
+    gain: float | None = None
+    gain_sd: float | None = None
+    sure: bool | None = None
 
 
 def read(command: str) -> dict[str, str]:
@@ -51,6 +58,16 @@ def diff(before: str, after: str) -> list[Change]:
     old, new = read(before), read(after)
     names = sorted((old.keys() | new.keys()) - IDENTITY, key=lambda n: n.lstrip("-"))
     return [Change(n, old.get(n), new.get(n)) for n in names if old.get(n) != new.get(n)]
+
+
+def with_gains(changes: Sequence[Change], contributions: Sequence[Mapping[str, Any]]) -> list[Change]:
+    """Add what the account of a verdict (`optimizer.search.explain`) says each change brought, by parameter."""
+    found = {str(c["name"]).removeprefix("env."): c for c in contributions}
+    told = []
+    for change in changes:
+        part = found.get(change.name.lstrip("-"))
+        told.append(replace(change, gain=part["gain"], gain_sd=part["sd"], sure=part["sure"]) if part else change)
+    return told
 
 
 def wrap(command: str, width: int = 100) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.reports import html, launch, sentences
+from api.reports import html, launch, learnt, sentences
 from api.reports.build import StudyReportData
 from storage.records import TrialRecord
 
@@ -25,6 +25,7 @@ def render(data: StudyReportData) -> str:
         ),
         "",
         *_best(data),
+        *_learnt(data),
         *_failures(data),
         *_trials(data),
     ]
@@ -37,12 +38,22 @@ def _best(data: StudyReportData) -> list[str]:
         return []
     lines = ["## Best configuration", ""]
     if data.changes:
-        lines += ["| flag | original | best |", "|---|---|---|"]
-        lines += [f"| `{c.name}` | {_value(c.before)} | {_value(c.after)} |" for c in data.changes]
+        lines += ["| flag | original | best | brought |", "|---|---|---|---:|"]
+        lines += [
+            f"| `{c.name}` | {_value(c.before)} | {_value(c.after)} | {sentences.gain(c.gain, c.gain_sd, c.sure)} |"
+            for c in data.changes
+        ]
         lines.append("")
     if best.launch_command:
         lines += ["```sh", launch.wrap(best.launch_command), "```", ""]
     return lines
+
+
+def _learnt(data: StudyReportData) -> list[str]:
+    said = learnt.lines(data.verdict)
+    return (
+        ["## What the search learnt", "", learnt.CAVEAT, "", *(f"- {_cell(text)}" for text in said), ""] if said else []
+    )
 
 
 def _failures(data: StudyReportData) -> list[str]:

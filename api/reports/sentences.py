@@ -77,6 +77,14 @@ def flag_text(name: str, value: Any) -> str:
     return name if value is True else f"{name}={value}"
 
 
+def gain(fraction: float | None, sd: float | None, sure: bool | None) -> str:
+    """Write what one changed flag brought: `+8.1 % ± 0.9`; with a question mark where it may as well be nothing."""
+    if fraction is None:
+        return "-"
+    spread = f" ± {sd * 100:.1f}" if sd is not None else ""
+    return f"{percent(1 + fraction)}{spread}" + ("" if sure else " ?")
+
+
 def _no_verdict(state: str) -> str:
     return {
         "created": "Not started yet.",

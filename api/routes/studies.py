@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from api.idempotency import ApiRoute
 from api.problems import ApiProblem, problem_list
 from api.schemas import CheckOut, Page, StudyDetail, StudyOut, StudyPatch
 from optimizer import studies as verbs
-from optimizer.errors import BadInput, Conflict, NotFound
+from optimizer.errors import BadInput, Conflict, NotFound, Problem
 from optimizer.spec import HostEntry, StudySpec, parse_host, parse_study
 from optimizer.studies import StudyState
 from storage import errors as storage_errors
@@ -65,13 +65,14 @@ def list_studies(
 
 
 @router.post("/studies/check", response_model=CheckOut, responses=problems(415), openapi_extra=SPEC_BODY)
-def check_study(body: Document, _: Viewer) -> Any:
-    """Say everything that is wrong with a specification, without creating anything."""
+def check_study(body: Document, use: Use, _: Viewer) -> Any:
+    """Say everything that would be refused in a specification, without creating anything."""
     try:
-        parse_study(body)
+        spec = parse_study(body)
     except BadInput as error:
         return {"valid": False, "errors": problem_list(error)}
-    return {"valid": True, "errors": []}
+    found = [{"path": p.path, "message": p.message, "value": p.value, "hint": p.hint} for p in _names(spec, use)]
+    return {"valid": not found, "errors": found}
 
 
 @router.post(
@@ -148,6 +149,20 @@ def resume_study(study_id: str, use: Use, _: Operator) -> Any:
 def stop_study(study_id: str, use: Use, _: Operator) -> Any:
     """End a study for good: the original server is put back and the evidence so far is judged."""
     return _steer(use, verbs.stop, study_id)
+
+
+def _names(spec: StudySpec, use: Services) -> Iterator[Problem]:
+    """What a valid specification names and the service does not know, or knows already."""
+    with use.db.read() as conn:
+        if isinstance(spec.host, str) and hosts.find(conn, spec.host) is None:
+            yield Problem("host", "is not registered", spec.host, "add it on the page Hosts, or write it in here")
+        if spec.window and spec.window not in {key for w in windows.list_windows(conn) for key in (w.name, w.id)}:
+            yield Problem("window", "does not exist", spec.window, "the page Windows shows all")
+        try:
+            studies.get(conn, spec.name)
+        except storage_errors.Missing:
+            return
+    yield Problem("name", "is taken by another study", spec.name, "choose another name")
 
 
 def _steer(use: Services, verb: Verb, study_id: str) -> Any:

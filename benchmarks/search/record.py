@@ -4,7 +4,7 @@
 
 Rows already in the file are kept and skipped, so it may be stopped and started at will. Restarts of one configuration
 lie far apart in time, each round in another order, and the baseline comes again and again, so that drift is visible.
-Give the machine to it alone: what else runs there ends up in the table.
+Give the machine to it alone (or run it under `chrt -f 5`): what else runs there ends up in the table.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ PROMPTS = {
     "code": "Write a Python class for a bank account with deposit, withdraw and transfer, then again with docstrings.",
     "fix": "Correct the spelling and print the text twice: The quik brown fox jumpd over the lazi dog and ran of to "
     "the forrest, were it met an other fox that was quiker stil.",
-    "prose": "Describe a harbour town on a stormy evening in a few sentences.",
     "list": "List the numbers from 1 to 25, each on its own line as `item N: value N`.",
-    "letter": "Write a short polite letter asking a landlord to repair a window, with a greeting and a closing.",
 }
-MAX_TOKENS = 96
+"""Repetitive answers, as agents and editors ask for: where drafting from the text so far can win or lose."""
+MAX_TOKENS = 112
 READY_S = 60.0
 ANSWER_S = 180.0
 BASELINE_EVERY = 12

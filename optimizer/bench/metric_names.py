@@ -26,6 +26,17 @@ _MACHINE = re.compile(r"^gpu\d*_[a-z0-9_]+_(mean|min|max)$")
 """Samples of the machine, as far as the host lets them be read."""
 
 
+def check_levels(weighed: Iterable[int], levels: Iterable[int]) -> list[Problem]:
+    """Return a problem for each level that the objective weighs and the workload does not measure."""
+    measured = list(levels)
+    hint = f"workload.concurrency has {', '.join(map(str, measured))}"
+    return [
+        Problem(f"objective.levels.{level}", "is not measured", level, hint)
+        for level in weighed
+        if level not in measured
+    ]
+
+
 def check_limits(names: Iterable[str], levels: Iterable[int]) -> list[Problem]:
     """Return a problem for each name that no measurement with these levels of concurrency will have."""
     found = []

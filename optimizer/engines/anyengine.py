@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+
 from optimizer.engines import catalogue
 from optimizer.engines.base import Explanation, FailureContext
 from optimizer.engines.causes import Catalogue, Tier
 from optimizer.engines.explain import explain as explain_with
-from optimizer.engines.llamacpp import failures as llamacpp
-from optimizer.engines.sglang import failures as sglang
-from optimizer.engines.vllm import failures as vllm
+from optimizer.engines.registry import ENGINE_NAMES
 
-_OWN = (
-    *sglang.CAUSES,
-    *vllm.CAUSES,
-)
-_LLAMA = tuple(cause for cause in llamacpp.CAUSES if cause.tier >= Tier.GENERAL)
-CATALOGUE = Catalogue(
-    "unknown", (*_OWN, *catalogue.SYSTEM, *catalogue.PYTHON, *_LLAMA), (*vllm.STAGES, *sglang.STAGES, *llamacpp.STAGES)
-)
+
+@functools.cache
+def _catalogue() -> Catalogue:
+    """Join what the engines know; their vague texts are left out, since each may mean little elsewhere."""
+    parts = [importlib.import_module(f"optimizer.engines.{name}.failures") for name in ENGINE_NAMES]
+    own = [cause for part in parts for cause in part.CAUSES if cause.tier >= Tier.GENERAL]
+    stages = [mark for part in parts for mark in part.STAGES]
+    return Catalogue("unknown", (*own, *catalogue.SYSTEM, *catalogue.PYTHON), tuple(stages))
 
 
 def explain(text: str, context: FailureContext) -> Explanation:
     """Explain a failure of an unknown engine; label `none` when there is none."""
-    return explain_with(CATALOGUE, text, context)
+    return explain_with(_catalogue(), text, context)

@@ -179,6 +179,14 @@ class EngineModule(Protocol):
 
     name: str
 
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Other names that people give it, in lower case."""
+
+    @property
+    def default_port(self) -> int:
+        """Port that it listens on when none is given."""
+
     def presets(self, version: str | None) -> dict[str, Space]:
         """Named parts of the search space that exist in `version` (None: newest known)."""
 

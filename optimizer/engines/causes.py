@@ -81,6 +81,8 @@ class Cause:
     retry: bool | None = None
     stop_study: bool | None = None
     confidence: float | None = None
+    fatal: bool = False
+    """Printed only by a process that ends at once."""
 
     def search(self, text: str) -> re.Match[str] | None:
         """Return the first match in a lower-cased line."""
@@ -104,6 +106,7 @@ def cause(
     retry: bool | None = None,
     stop: bool | None = None,
     confidence: float | None = None,
+    fatal: bool = False,
 ) -> Cause:
     """Write one cause of a catalogue.
 
@@ -128,6 +131,7 @@ def cause(
         retry,
         stop,
         confidence,
+        fatal,
     )
 
 

@@ -17,6 +17,21 @@ TP_FLAGS = ("tp-size", "tensor-parallel-size", "tp")
 CONTEXT_FLAGS = ("context-length", "max-model-len")
 WHOLE_MODEL = frozenset({"standalone", "draft_model"})
 EAGLE = frozenset({"eagle", "nextn", "mtp"})
+PLAIN = frozenset(
+    {
+        "LlamaForCausalLM",
+        "MistralForCausalLM",
+        "MixtralForCausalLM",
+        "Qwen2ForCausalLM",
+        "Qwen2MoeForCausalLM",
+        "Qwen3ForCausalLM",
+        "Qwen3MoeForCausalLM",
+        "GptOssForCausalLM",
+        "Phi3ForCausalLM",
+        "Gemma2ForCausalLM",
+    }
+)
+"""Architectures that never carry draft layers; of others, a missing key proves nothing."""
 MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "n_predict")
 
 
@@ -40,12 +55,12 @@ def draft_fit(target: ModelConfig | None, draft: ModelConfig | None, config: Con
     return problems + _shards(config, _inner(draft))
 
 
-def draft_warnings(draft: ModelConfig | None, config: Config, longest_tokens: int | None = None) -> list[str]:
-    """Return what may go wrong with long sequences; `longest_tokens` is prompt plus answer of the workload."""
+def draft_warnings(draft: ModelConfig | None, config: Config) -> list[str]:
+    """Return what may go wrong with sequences as long as the flags allow."""
     if draft is None:
         return []
     made_for = _number(_inner(draft), "max_position_embeddings")
-    asked = longest_tokens or _whole(_first(config, CONTEXT_FLAGS))
+    asked = _whole(_first(config, CONTEXT_FLAGS))
     if made_for is None or asked is None or asked <= made_for:
         return []
     return [f"the drafter was made for {made_for} tokens, sequences reach {asked}: slower or failing beyond"]
@@ -66,7 +81,8 @@ def has_mtp_layers(target: ModelConfig) -> bool:
 def _without_draft(method: str, target: ModelConfig | None) -> list[str]:
     if method in WHOLE_MODEL or method == "eagle3":
         return [f"{method} drafts with a second checkpoint and none is named"]
-    if target is not None and method in EAGLE and not has_mtp_layers(target):
+    plain = target is not None and not PLAIN.isdisjoint(target.get("architectures") or ())
+    if target is not None and plain and method in EAGLE and not has_mtp_layers(target):
         return [f"{method} without a draft checkpoint needs a target with draft layers of its own; this one has none"]
     return []
 

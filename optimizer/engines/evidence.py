@@ -42,7 +42,8 @@ _BORING = re.compile(
 _TROUBLE = re.compile(r"error|exception|fail|killed|out of memory|abort|fault|fatal|traceback|no space|denied|dumped")
 _LOW_LEVEL = re.compile(
     r"^\[[wi]\d* |\]:?\[[wi]\d* |^[wi]\d{4} \d\d:|ignor(?:e|ed|ing)\b|falling back|fallback to|fall back to|"
-    r"disabled because|is disabled|cannot use fa version|skipping|will not be used|sub-?optimal|can be safely|"
+    r"disabled because|is disabled|to silence this warning|"
+    r"cannot use fa version|skipping|will not be used|sub-?optimal|can be safely|"
     r"(?:^|[\s\]|(])(?:info|warning|warn|debug)(?:[\s:\]]|$)|^\d+\.\d\d\.\d{3}\.\d{3} [iwd] |userwarning|"
     r"futurewarning|deprecationwarning|runtimewarning"
 )
@@ -53,7 +54,7 @@ _STOPPED = re.compile(
     r"sigterm received|shutdown triggered|gracefully exiting|received (?:signal 15|sigterm)|info: +shutting down|"
     r"cleaning up before exit|received interrupt|keyboardinterrupt"
 )
-_EXCEPTION = re.compile(r"\s*[a-z_][\w.]{0,80}(?:error|exception): ")
+_EXCEPTION = re.compile(r"\s*[a-z_][\w.]{0,80}(?:error|exception): |.{0,120}\bfailed: (?:cuda error )?/\S{1,200}:\d+ '")
 _TIME = re.compile(r"(?:\d{4}-)?(\d\d-\d\d)[ t](\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)")
 _SPEC_ARGS = re.compile(r"speculative_algorithm='?(\w+)|speculative_config=\{?[^n]|speculativeconfig\(method='(\w+)")
 _DIGITS = re.compile(r"\d+|0x[0-9a-f]+")

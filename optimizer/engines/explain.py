@@ -61,7 +61,11 @@ def _dead(found: Walk, context: FailureContext) -> bool:
     """Say whether anything beside weak lines shows that the server ended against its will."""
     if context.exit_code not in CLEAN_EXITS or context.signal not in (None, 15, 2):
         return True
-    return any(event.cause.tier is Tier.SYMPTOM and not event.weak for event in found.events)
+    return any(map(_is_death, found.events))
+
+
+def _is_death(event: Event) -> bool:
+    return event.cause.fatal or (event.cause.tier is Tier.SYMPTOM and not event.weak)
 
 
 def _survived(found: Walk, event: Event, context: FailureContext) -> bool:
@@ -71,8 +75,8 @@ def _survived(found: Walk, event: Event, context: FailureContext) -> bool:
     tier = event.cause.tier
     if found.stopped_at is not None and event.index > found.stopped_at and tier <= Tier.GENERAL:
         return True
-    deaths = [e for e in found.events if e.cause.tier is Tier.SYMPTOM and not e.weak and e.index >= event.index]
-    ended = bool(deaths) or context.exit_code not in CLEAN_EXITS or context.signal not in (None, 15, 2)
+    deaths = any(_is_death(e) and e.index >= event.index for e in found.events)
+    ended = deaths or context.exit_code not in CLEAN_EXITS or context.signal not in (None, 15, 2)
     if event.weak and not _dead(found, context):
         return True
     if any(at > event.index for at in found.alive_at) and not ended:

@@ -88,13 +88,6 @@ class Reading:
     equals: bool = True
 
 
-READING = {
-    "sglang": Reading(beginnings=True),
-    "vllm": Reading(beginnings=True, underscores=True),
-    "llamacpp": Reading(underscores=True, equals=False),
-}
-
-
 @dataclass(frozen=True)
 class FlagSet:
     """The flags of one version, found by any spelling."""
@@ -102,6 +95,7 @@ class FlagSet:
     engine: str
     version: str
     flags: tuple[Flag, ...]
+    reading: Reading = Reading()
 
     @cached_property
     def by_spelling(self) -> Mapping[str, tuple[Flag, bool]]:
@@ -141,11 +135,6 @@ class FlagSet:
         wanted = name.replace("_", "-") if self.reading.underscores else name
         return tuple(s for s in self.long_names if s.startswith(wanted))
 
-    @property
-    def reading(self) -> Reading:
-        """How this engine's parser reads names."""
-        return READING.get(self.engine, Reading())
-
     def __getitem__(self, name: str) -> Flag:
         """Return a flag by its canonical name. Raises KeyError when this version has none."""
         found = self.by_spelling.get(name)
@@ -171,6 +160,7 @@ class FlagTable:
     engine: str
     versions: tuple[str, ...]
     flags: tuple[Flag, ...]
+    reading: Reading = Reading()
     _sets: dict[str, FlagSet] = field(default_factory=dict, compare=False)
 
     def at(self, version: str | None) -> FlagSet:
@@ -179,7 +169,7 @@ class FlagTable:
         if known not in self._sets:
             key = version_key(known)
             inside = [f for f in self.flags if _within(f, key)]
-            self._sets[known] = FlagSet(self.engine, known, tuple(inside))
+            self._sets[known] = FlagSet(self.engine, known, tuple(inside), self.reading)
         return self._sets[known]
 
     @property
@@ -187,7 +177,7 @@ class FlagTable:
         """Return the flags of all versions, the newest meaning of each name first: enough to write a command line."""
         if "" not in self._sets:
             newest_first = sorted(self.flags, key=lambda f: version_key(f.until) if f.until else LAST, reverse=True)
-            self._sets[""] = FlagSet(self.engine, self.versions[-1], tuple(newest_first))
+            self._sets[""] = FlagSet(self.engine, self.versions[-1], tuple(newest_first), self.reading)
         return self._sets[""]
 
     def gone(self, name: str, version: str | None) -> str:
@@ -206,7 +196,7 @@ def _within(flag: Flag, key: tuple[int, ...]) -> bool:
 TUPLES = ("aliases", "short", "negative", "negative_short", "choices")
 
 
-def load_table(package: str) -> FlagTable:
+def load_table(package: str, reading: Reading) -> FlagTable:
     """Read `flags.json`, `knowledge.yaml` and, where there is one, `virtual.yaml` of an engine package."""
     root = resources.files(package)
     data: dict[str, Any] = json.loads(root.joinpath("flags.json").read_text("utf-8"))
@@ -219,7 +209,7 @@ def load_table(package: str) -> FlagTable:
     strays = set(knowledge) - {f.name for f in flags}
     if strays:
         raise ValueError(f"{package}: knowledge.yaml names unknown flags: {', '.join(sorted(strays))}")
-    return FlagTable(data["engine"], tuple(data["versions"]), flags)
+    return FlagTable(data["engine"], tuple(data["versions"]), flags, reading)
 
 
 def _flag(row: Mapping[str, Any], known: Mapping[str, Any]) -> Flag:

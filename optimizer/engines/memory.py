@@ -45,13 +45,17 @@ _FRAMES: tuple[tuple[Stage, re.Pattern[str]], ...] = (
     (
         Stage.SERVING,
         re.compile(
-            r"event_loop|run_batch|execute_model|in forward\b|forward_batch|in sample|profile_run|_dummy_run|"
+            r"event_loop|run_batch|execute_model|engine_(?:step|loop)|"
+            r"in forward\b|forward_(?:batch|step|thread|extend|decode)|"
+            r"in sample|profile_run|_dummy_run|"
             r"dummy_sampler|busy_loop|warming up sampler"
         ),
     ),
 )
 _FRAME = re.compile(r'^\s*(?:\S+ )*?\s*file "|^\s{2,}\S|^\s*\^+|^\s*traceback|^\s*return |^\s*self\.|^error |^\(|^\[')
 LOOK_BACK, LOOK_AHEAD = 80, 40
+_AFTER_CAPTURE = re.compile(r"allocated in private pools \(e\.g\., cuda graphs\)")
+"""The allocator counts captured graphs: capturing was over, unless frames or stages say otherwise."""
 
 _UNIT = r"\s*(gib|mib|kib|gb|mb|bytes)"
 _CAPACITY = re.compile(rf"total capacity of ({NUMBER}){_UNIT}|({NUMBER}){_UNIT} total capacity")
@@ -78,7 +82,7 @@ def stage_of(found: Walk, event: Event, phase: Phase | None) -> Stage:
         return by_frames
     if event.stage is not Stage.UNKNOWN:
         return event.stage
-    if found.alive_at and found.alive_at[0] < event.index:
+    if (found.alive_at and found.alive_at[0] < event.index) or _AFTER_CAPTURE.search(own):
         return Stage.SERVING
     return Stage.SERVING if phase in ("runtime", "benchmark") else by_frames
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optimizer.engines.base import Config, Explanation, SpeculationSample
-from optimizer.engines.policy import POLICIES
+from optimizer.engines.policy import NONE, POLICIES
 
 ENOUGH_DRAFTED = 64
 """Drafted tokens below which a share says nothing."""
@@ -24,11 +24,6 @@ NOTHING_ACCEPTED = 0.05
 """Share of drafted tokens below which a whole log shows a drafter that does not fit, whatever its type."""
 
 _OFF = ("", "none", "null", "false", "{}")
-_ASKS = {
-    "sglang": ("speculative-algorithm", "speculative-algo"),
-    "vllm": ("speculative-config", "spec-method", "spec-model", "spec-tokens", "sc"),
-    "llamacpp": ("spec-type", "model-draft", "md", "spec-draft-model", "spec-default", "spec-draft-hf", "hfd"),
-}
 _NGRAM = re.compile(r"n-?gram|suffix|lookup|spec-default", re.IGNORECASE)
 _SWITCHED_OFF = re.compile(
     r"failed to initialize speculative decoding|speculative decoding (?:is )?(?:not supported|disabled)|"
@@ -61,20 +56,18 @@ def check(
     requests. Never raises.
     """
     found = _device(engine, config, log_text) or _garbage(engine, texts)
-    if found is None and asks_speculation(engine, config):
-        found = _speculation(engine, config, speculation, log_text)
+    asked = _asked(engine, config)
+    if found is None and asked:
+        ngram = _NGRAM.search(" ".join(f"{flag}={value}" for flag, value in asked.items())) is not None
+        found = _speculation(engine, config, speculation, log_text, ngram)
     return found
 
 
-def asks_speculation(engine: str, config: Config) -> bool:
-    """Say whether the flags ask for speculative decoding."""
-    return any(str(config[flag]).strip().lower() not in _OFF for flag in _ASKS.get(engine, ()) if flag in config)
-
-
-def drafts_from_text(engine: str, config: Config) -> bool:
-    """Say whether the drafts are looked up in the text itself, so that few drafts are no fault."""
-    named = " ".join(f"{flag}={config[flag]}" for flag in _ASKS.get(engine, ()) if flag in config)
-    return _NGRAM.search(named) is not None
+def _asked(engine: str, config: Config) -> dict[str, str]:
+    """Return the given flags that ask for speculative decoding, whether or not they are enough for it."""
+    asking: tuple[str, ...] = importlib.import_module(f"optimizer.engines.{engine}.speculation").ASKED_BY
+    given = {flag: str(config[flag]).strip() for flag in asking if flag in config}
+    return {flag: value for flag, value in given.items() if value.lower() not in _OFF}
 
 
 def from_log(engine: str, log_text: str) -> Explanation | None:
@@ -96,6 +89,13 @@ def from_log(engine: str, log_text: str) -> Explanation | None:
     return _draft_unused(engine, log_text, records)
 
 
+def or_silent(engine: str, log_text: str, found: Explanation, config: Config) -> Explanation:
+    """Return what a log shows to have gone wrong quietly, where its loud lines show nothing, or only that it waited."""
+    if found.label == NONE:
+        return from_log(engine, log_text) or _device(engine, config, log_text) or found
+    return (_device(engine, config, log_text) if found.label == "health_never_ready" else None) or found
+
+
 def _draft_unused(engine: str, log_text: str, records: Sequence[Mapping[str, Any]]) -> Explanation | None:
     """Notice a draft model that was loaded and never asked for drafts (llama.cpp needs a type beside the model)."""
     loaded = _DRAFT_LOADED.search(log_text) if engine == "llamacpp" else None
@@ -108,12 +108,14 @@ def _draft_unused(engine: str, log_text: str, records: Sequence[Mapping[str, Any
     return _explained("spec_inactive", engine, summary, remedy, [_line_of(log_text, loaded)], 0.7)
 
 
-def _speculation(engine: str, config: Config, sample: SpeculationSample, log_text: str) -> Explanation | None:
+def _speculation(
+    engine: str, config: Config, sample: SpeculationSample, log_text: str, ngram: bool
+) -> Explanation | None:
+    """Judge the sample; drafts looked up in the text itself (`ngram`) may be few without a fault."""
     off = _SWITCHED_OFF.search(log_text)
     if off is not None and not sample.drafted_tokens:
         summary = "the server switched speculation off by itself and runs without it"
         return _explained("spec_inactive", engine, summary, "", [_line_of(log_text, off)], 0.9)
-    ngram = drafts_from_text(engine, config)
     if sample.drafted_tokens == 0 or (sample.drafted_tokens is None and sample.verify_steps == 0):
         return _nothing_drafted(engine, config, ngram)
     if sample.drafted_tokens is not None and sample.drafted_tokens < ENOUGH_DRAFTED:

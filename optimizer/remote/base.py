@@ -53,9 +53,20 @@ class HostLink(Protocol):
     Raises (all methods): Unreachable, AuthenticationFailed, HostKeyRejected, ConnectionLost, CommandTimeout.
     """
 
+    outage_s: float
+    """How long an outage is waited for by what may be repeated, beyond the time of its own work; 0 on a local link."""
+
     @property
     def name(self) -> str:
         """The host's name in Ratchet."""
+
+    @property
+    def connections(self) -> int:
+        """How many times a connection was opened; 0 on a local link."""
+
+    @property
+    def disturbances(self) -> int:
+        """How often the way to the host broke or stalled; unequal numbers void what was measured between them."""
 
     def run(self, argv: Sequence[str], *, deadline: Deadline, stdin: bytes = b"") -> Completed:
         """Run one command without a terminal and wait; every argument arrives literally. Any status is returned."""

@@ -13,8 +13,10 @@ from optimizer.remote.session import SshLink
 from optimizer.spec import HostEntry, SshEntry
 
 
-def open_link(entry: HostEntry, *, known_host_key: str | None = None) -> HostLink:
+def open_link(entry: HostEntry, *, known_host_key: str | None = None, outage_s: float = 0.0) -> HostLink:
     """Return the link of a host; nothing is connected before its first use.
+
+    `outage_s` is how long an outage is waited for by what may be repeated, beyond the time of its own work.
 
     Raises:
         BadInput: the alias or configuration file cannot be used.
@@ -24,8 +26,9 @@ def open_link(entry: HostEntry, *, known_host_key: str | None = None) -> HostLin
     ssh = ssh_section(entry)
     final, jumps = target.resolve(ssh)
     return SshLink(
-        entry.name, final, jumps, pin=ssh.host_key or known_host_key, connect_timeout_s=ssh.connect_timeout_s
-    )
+        entry.name, final, jumps, pin=ssh.host_key or known_host_key, connect_timeout_s=ssh.connect_timeout_s,
+        outage_s=outage_s,
+    )  # fmt: skip
 
 
 def ssh_section(entry: HostEntry) -> SshEntry:

@@ -28,8 +28,7 @@ exit 0
 
 def snapshot(link: HostLink, deadline: Deadline | None = None) -> list[Gpu]:
     """List the GPUs with their compute processes; empty where there is no `nvidia-smi` or no driver."""
-    limit = deadline or Deadline.after(30)
-    done = scripts.persist(link, lambda: link.sh(SCRIPT, deadline=limit), limit)
+    done = scripts.persist(link, lambda limit: link.sh(SCRIPT, deadline=limit), deadline or Deadline.after(30))
     gpus, _, apps = done.text.partition("--\n")
     by_uuid: dict[str, list[tuple[int, int]]] = {}
     for line in apps.splitlines():

@@ -72,13 +72,15 @@ def renew(
 ) -> bool:  # fmt: skip
     """Show a sign of life; a guard that was killed is started again. Returns False when it had to be.
 
+    An outage is not waited for: the caller renews again, and its own lease must not wait for the host.
+
     Raises:
         FenceRefused: a newer owner, or the guard has acted: the host is no longer ours.
         NotFound: no guard is armed.
     """
     done = scripts.call(
         link, "guard_renew", run_dir, str(fence), _hundredths(grace_s), _until(deadline_at),
-        deadline=deadline or Deadline.after(COMMAND_S),
+        deadline=deadline or Deadline.after(COMMAND_S), outage_s=0.0,
     )  # fmt: skip
     return done.text.strip() != "restarted"
 
@@ -97,8 +99,8 @@ def history(link: HostLink, *, run_dir: str, deadline: Deadline | None = None) -
     Events: armed, fired, stopped, stuck, home_started, home_serving, home_died, home_failed, done.
     """
     body = scripts.text("lib") + f'r_base "$1"\ntail -n {HISTORY_LINES} "$BASE/guard/log" 2>/dev/null\nexit 0\n'
-    limit = deadline or Deadline.after(COMMAND_S)
-    done = scripts.persist(link, lambda: link.sh(body, run_dir, deadline=limit), limit)
+    deadline = deadline or Deadline.after(COMMAND_S)
+    done = scripts.persist(link, lambda limit: link.sh(body, run_dir, deadline=limit), deadline)
     events = []
     for line in done.text.splitlines():
         try:
@@ -115,8 +117,9 @@ def state(link: HostLink, *, run_dir: str, deadline: Deadline | None = None) -> 
         '[ -s "$G/pid" ] && read -r r_p r_s <"$G/pid" && r_stat "$r_p" && [ "$S_START" = "$r_s" ] && echo alive\n'
         '[ -s "$G/fired" ] && sed "s/^/fired /" "$G/fired"\nexit 0\n'
     )
-    limit = deadline or Deadline.after(COMMAND_S)
-    lines = scripts.persist(link, lambda: link.sh(body, run_dir, deadline=limit), limit).text.splitlines()
+    deadline = deadline or Deadline.after(COMMAND_S)
+    done = scripts.persist(link, lambda limit: link.sh(body, run_dir, deadline=limit), deadline)
+    lines = done.text.splitlines()
     fired = next((line.removeprefix("fired ") for line in lines if line.startswith("fired ")), "")
     return GuardState("armed" in lines, "alive" in lines, fired)
 

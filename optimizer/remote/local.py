@@ -37,6 +37,10 @@ class LocalTunnel:
 class LocalLink:
     """This machine as a host."""
 
+    outage_s = 0.0
+    connections = 0
+    disturbances = 0
+
     def __init__(self, name: str) -> None:
         self._name = name
         self.commands = 0

@@ -177,9 +177,9 @@ def read_log(
         'r_size=$(wc -c <"$1" 2>/dev/null) || exit 0\nif [ "$2" -lt 0 ]; then tail -c "$((-$2))" "$1";'
         ' else tail -c "+$(($2 + 1))" "$1"; fi | head -c "$3"'
     )
-    limit_by = deadline or Deadline.after(COMMAND_S)
     args = (server.log_path, str(offset), str(limit))
-    done = scripts.persist(link, lambda: link.sh(body, *args, deadline=limit_by), limit_by)
+    deadline = deadline or Deadline.after(COMMAND_S)
+    done = scripts.persist(link, lambda until: link.sh(body, *args, deadline=until), deadline)
     return done.stdout
 
 

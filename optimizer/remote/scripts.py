@@ -12,6 +12,8 @@ from collections.abc import Callable
 from importlib import resources
 from typing import TypeVar
 
+import structlog
+
 from optimizer.clock import Deadline
 from optimizer.errors import (
     CommandFailed,
@@ -26,6 +28,7 @@ from optimizer.errors import (
 )
 from optimizer.remote.base import Completed, HostLink, ProcessInfo
 
+log = structlog.get_logger(__name__)
 T = TypeVar("T")
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 3.0
@@ -47,33 +50,41 @@ def _slim(script: str) -> str:
     return "\n".join(line for line in script.split("\n") if not line.lstrip().startswith("#")) + "\n"
 
 
-def persist(link: HostLink, action: Callable[[], T], deadline: Deadline) -> T:
+def persist(link: HostLink, action: Callable[[Deadline], T], deadline: Deadline, *, outage_s: float | None = None) -> T:
     """Do something that is harmless when repeated, again after a cut connection, until it works or time is over.
 
-    A host that was never reached is not waited for: its first failure is told at once.
+    An outage is waited for `outage_s` (the link's own patience) beyond the deadline; what is done after it has the
+    time that it had at first. A host that was never reached is not waited for: its first failure is told at once.
 
     Raises:
-        Whatever `action` raises when it is no fault of the connection, or the last such fault at the deadline.
+        Whatever `action` raises when it is no fault of the connection, or the last such fault when time is over.
     """
+    work_s = deadline.left_s
+    give_up = Deadline(deadline.at_s + (link.outage_s if outage_s is None else outage_s))
     pause_s = FIRST_PAUSE_S
     while True:
         try:
-            return action()
-        except (ConnectionLost, Unreachable):
-            if not getattr(link, "connections", 0) or deadline.left_s < pause_s + 0.5:
+            return action(deadline)
+        except (ConnectionLost, Unreachable) as error:
+            if not link.connections or give_up.left_s < pause_s + 0.5:
                 raise
+            if pause_s == FIRST_PAUSE_S:
+                log.warning("link.lost", host=link.name, error=error.message)
         time.sleep(pause_s)
         pause_s = min(LAST_PAUSE_S, pause_s * 2)
+        deadline = give_up.sooner(work_s)
 
 
-def call(link: HostLink, name: str, *args: str, deadline: Deadline) -> Completed:
+def call(link: HostLink, name: str, *args: str, deadline: Deadline, outage_s: float | None = None) -> Completed:
     """Run one script and return its output; every script may be repeated, so a cut connection is survived.
+
+    `outage_s` as for `persist`.
 
     Raises:
         FenceRefused, HostBusy, PortTaken, NotFound, NeedsAttention: the script refused.
         CommandFailed: it ended in a way that it never should; carries its standard error.
     """
-    done = persist(link, lambda: link.sh(text(name), *args, deadline=deadline), deadline)
+    done = persist(link, lambda limit: link.sh(text(name), *args, deadline=limit), deadline, outage_s=outage_s)
     if done.exit_code == REFUSED:
         raise refusal(link.name, done)
     if done.exit_code != 0:

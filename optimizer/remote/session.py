@@ -12,10 +12,11 @@ import threading
 from collections.abc import Sequence
 
 import paramiko
+import structlog
 
 from optimizer.clock import Deadline
 from optimizer.errors import CommandFailed, CommandTimeout, ConnectionLost, HostError, HostKeyRejected, Unreachable
-from optimizer.remote import known_hosts, sshconnect, wire
+from optimizer.remote import known_hosts, pulse, sshconnect, wire
 from optimizer.remote.base import Completed, Tunnel
 from optimizer.remote.shell import RemoteShell
 from optimizer.remote.target import Target
@@ -23,7 +24,11 @@ from optimizer.remote.tunnel import SshTunnel
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it logs as errors is raised here with a remedy
 
+log = structlog.get_logger(__name__)
+
 STATUS_WAIT_S = 0.5
+DOUBT_S = 4.0
+"""A command that runs out of time while the host owes an answer for this long met a dead connection."""
 SPARE_SHELL_S = 2.0
 IDLE_SHELLS = 3
 """Remote shells kept for the next command; more are opened while several threads talk at once."""
@@ -39,18 +44,24 @@ class SshLink:
 
     def __init__(
         self, name: str, target: Target, jumps: Sequence[Target] = (), *, pin: str | None = None,
-        connect_timeout_s: float = 15.0,
+        connect_timeout_s: float = 15.0, outage_s: float = 0.0,
     ) -> None:  # fmt: skip
         self._name = name
         self._target = target
         self._jumps = tuple(jumps)
         self._pin = pin
         self._connect_timeout_s = connect_timeout_s
+        self.outage_s = outage_s
+        """How long an outage is waited for by what may be repeated, beyond the deadline of its own work."""
         self._chain: list[paramiko.Transport] = []
         self._idle: list[RemoteShell] = []
+        self._pulse: pulse.Pulse | None = None
+        self._past_stalls = 0
         self._lock = threading.Lock()
+        self._connecting = threading.Lock()
         self._opening = threading.Lock()
         self._free = threading.BoundedSemaphore(MOST_SHELLS)
+        self._talking = 0
         self._tunnels: set[SshTunnel] = set()
         self.commands = 0
         """How many commands were run (for the benchmark)."""
@@ -61,6 +72,13 @@ class SshLink:
     def name(self) -> str:
         """The host's name in Ratchet."""
         return self._name
+
+    @property
+    def disturbances(self) -> int:
+        """How often the connection was replaced or stalled so far; unequal numbers void what was measured between."""
+        with self._lock:
+            cut = bool(self._chain) and not self._chain[-1].is_active()
+            return self.connections + cut + self._past_stalls + (self._pulse.stalls if self._pulse else 0)
 
     def run(self, argv: Sequence[str], *, deadline: Deadline, stdin: bytes = b"") -> Completed:
         """Run one command and wait; every argument arrives literally."""
@@ -80,31 +98,42 @@ class SshLink:
         """End the connection and its tunnels; servers on the host go on. The next operation connects again."""
         for tunnel in list(self._tunnels):
             tunnel.close()
+        self._forget()
+
+    def _live(self) -> paramiko.Transport | None:
         with self._lock:
-            chain, self._chain = self._chain, []
-            idle, self._idle = self._idle, []
-        for shell in idle:
-            shell.close()
-        sshconnect.close(chain)
-
-    def remote_key(self, deadline: Deadline) -> str:
-        """Return the key of the live connection as `TYPE BASE64`, for pinning."""
-        key = self._transport(deadline).get_remote_server_key()
-        return f"{key.get_name()} {key.get_base64()}"
-
-    def transport(self, deadline: Deadline) -> paramiko.Transport:
-        """Return the live, authenticated transport, connecting when there is none."""
-        return self._transport(deadline)
+            last = self._chain[-1] if self._chain else None
+        return last if last is not None and last.is_active() and last.is_authenticated() else None
 
     def _transport(self, deadline: Deadline) -> paramiko.Transport:
+        """Return the live transport; one thread at a time connects, the others wait for it as long as they may."""
+        transport = self._live()
+        if transport is not None:
+            return transport
+        if not self._connecting.acquire(timeout=deadline.left_s):
+            raise Unreachable(self._name, f"{self._name}: not connected in time", remedy="the host is being tried")
+        try:
+            return self._live() or self._reconnect(deadline)
+        finally:
+            self._connecting.release()
+
+    def _reconnect(self, deadline: Deadline) -> paramiko.Transport:
+        self._forget()
+        chain = self._connect(deadline.sooner(self._connect_timeout_s))
         with self._lock:
-            if self._chain and self._chain[-1].is_active() and self._chain[-1].is_authenticated():
-                return self._chain[-1]
-            sshconnect.close(self._chain)
-            self._chain, self._idle = [], []
-            self._chain = self._connect(deadline.sooner(self._connect_timeout_s))
+            self._chain, self._pulse = chain, pulse.Pulse(chain[-1])
             self.connections += 1
-            return self._chain[-1]
+        if self.connections > 1:
+            log.info("link.connected_again", host=self._name, connections=self.connections)
+        return chain[-1]
+
+    def _forget(self) -> None:
+        """Give the connection up; what waits on it ends, the next operation connects again."""
+        with self._lock:
+            chain, self._chain, self._idle = self._chain, [], []
+            self._past_stalls += self._pulse.stalls if self._pulse else 0
+            self._pulse = None
+        sshconnect.close(chain)
 
     def _connect(self, deadline: Deadline) -> list[paramiko.Transport]:
         """Connect; a pin that is only a fingerprint may belong to a key type that is not offered first."""
@@ -120,20 +149,21 @@ class SshLink:
                     )
             raise
 
-    def _drop(self, transport: paramiko.Transport) -> None:
-        """Give up a connection whose peer does not answer, so that the next operation opens a fresh one."""
+    def _doubtful(self, transport: paramiko.Transport) -> bool:
+        """Say whether the host owes this connection an answer for so long that it is rather gone than slow."""
         with self._lock:
-            if self._chain and self._chain[-1] is transport:
-                chain, self._chain, self._idle = self._chain, [], []
-                threading.Thread(target=sshconnect.close, args=(chain,), daemon=True).start()
+            beat = self._pulse if self._chain and self._chain[-1] is transport else None
+        return beat is None or beat.unanswered_s >= DOUBT_S
 
     def _talk(self, conversation: wire.Conversation, deadline: Deadline) -> Completed:
         self.commands += 1
         if not self._free.acquire(timeout=deadline.left_s):
             raise CommandTimeout(self._name, f"{self._name}: too many commands at once", remedy="try again")
+        self._talking += 1
         try:
             return self._talk_alone(conversation, deadline)
         finally:
+            self._talking -= 1
             self._free.release()
 
     def _talk_alone(
@@ -152,9 +182,10 @@ class SshLink:
                     raise self._broken(shell, conversation, error, status) from error
                 return self._talk_alone(conversation.again(), deadline, spare)
         if not conversation.finished():
+            doubtful = self._doubtful(shell.transport)
             shell.close()
-            if not conversation.started() and shell.proven:
-                self._drop(shell.transport)  # a shell that answered before stays silent: the peer is gone, not slow
+            if doubtful:
+                raise self._lost(TimeoutError("the host does not answer"))
             raise CommandTimeout(
                 self._name,
                 f"{self._name}: a command did not end in time",
@@ -202,14 +233,15 @@ class SshLink:
                     break
                 pause.wait(CHANNEL_PAUSE_S)
             except (paramiko.SSHException, EOFError, OSError) as error:
-                if not transport.is_active():
+                if not transport.is_active() or self._doubtful(transport):
                     raise self._lost(error) from error
-                self._drop(transport)
                 raise CommandTimeout(
                     self._name,
                     f"{self._name}: the host does not open a channel in time",
-                    remedy="the host may be overloaded; it is tried again over a fresh connection",
+                    remedy="the host may be overloaded; `ratchet host check` tells more",
                 ) from error
+        if self._talking == 1:
+            self._forget()  # the sessions are held by what timed out before: a fresh connection has its own
         raise self._channel_limit(last) from last
 
     def _open(
@@ -232,7 +264,9 @@ class SshLink:
         )
 
     def _lost(self, error: BaseException) -> ConnectionLost:
-        detail = str(error) or type(error).__name__
+        with self._lock:
+            silent = self._pulse is not None and self._pulse.silent
+        detail = f"no answer for {pulse.DEAD_S:g} s" if silent else str(error) or type(error).__name__
         return ConnectionLost(
             self._name,
             f"{self._name}: the SSH connection broke in the middle of a command ({detail})",

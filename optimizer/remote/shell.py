@@ -7,9 +7,7 @@ Leaves connecting, reuse and the meaning of failures to `session.py`.
 from __future__ import annotations
 
 import contextlib
-import select
 import threading
-from collections.abc import Iterator
 
 import paramiko
 
@@ -25,6 +23,23 @@ SEND_PAUSE_S = 0.02
 """Wait for the peer's window while a large script is on its way."""
 
 
+class _Bell(threading.Event):
+    """Rings when either stream of a channel has something new, or has ended.
+
+    Never `Channel.fileno()` in its place: closing such a channel closes descriptors that paramiko's own thread may be
+    about to write to, which ends the whole connection, or corrupts whatever has the number by then.
+    """
+
+    def clear(self) -> None:
+        """Stay set: paramiko clears the event of a stream that was emptied, though the other may hold something."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for a ring, and be ready for the next one."""
+        rang = super().wait(timeout)
+        super().clear()
+        return rang
+
+
 class RemoteShell:
     """A channel with `wire.REMOTE_COMMAND` on it. For one thread at a time."""
 
@@ -32,16 +47,19 @@ class RemoteShell:
         """Start the shell; nothing is waited for but the host's answer to the request."""
         self.transport = transport
         self._channel = channel
-        self._poller = select.poll()
+        self._bell = _Bell()
         self._broken = False
-        self.proven = False
-        """A script ran here before: login files no longer explain a silence."""
-        with self._bounded(deadline):
-            try:
-                channel.exec_command(wire.REMOTE_COMMAND)
-                self._poller.register(channel.fileno(), select.POLLIN)
-            except (paramiko.SSHException, EOFError, OSError):
-                self._broken = True  # told by the first conversation, with its better error
+        channel.in_buffer.set_event(self._bell)
+        channel.in_stderr_buffer.set_event(self._bell)
+        end = threading.Timer(deadline.left_s, self.close)  # paramiko waits for the answer without an end
+        end.daemon = True
+        end.start()
+        try:
+            channel.exec_command(wire.REMOTE_COMMAND)
+        except (paramiko.SSHException, EOFError, OSError):
+            self._broken = True  # told by the first conversation, with its better error
+        finally:
+            end.cancel()
 
     @property
     def usable(self) -> bool:
@@ -64,7 +82,7 @@ class RemoteShell:
         return self.exit_code
 
     def close(self) -> None:
-        """End the channel; what runs on it ends by itself when it next writes."""
+        """End the channel; a script that still runs on it has `wire.ORPHAN_S` left."""
         self._broken = True
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
             self._channel.close()
@@ -77,23 +95,8 @@ class RemoteShell:
         """
         if self._broken:
             raise EOFError("the remote shell did not start")
-        with self._bounded(deadline):
-            self._exchange(memoryview(conversation.line()), conversation, deadline)
-        if conversation.finished():
-            self.proven = True
-        else:
-            self._broken = True
-
-    @contextlib.contextmanager
-    def _bounded(self, deadline: Deadline) -> Iterator[None]:
-        """Close the channel just after the deadline: some waits inside paramiko have no end of their own."""
-        timer = threading.Timer(deadline.left_s + 0.05, self.close)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+        self._exchange(memoryview(conversation.line()), conversation, deadline)
+        self._broken = not conversation.finished()
 
     def _exchange(self, pending: memoryview, conversation: wire.Conversation, deadline: Deadline) -> None:
         channel, late = self._channel, False
@@ -106,25 +109,21 @@ class RemoteShell:
                 return
             if moved:
                 continue
-            if conversation.finished():  # only the end of standard error is still on its way
-                deadline = deadline.sooner(STDERR_WAIT_S) if not late else deadline
-                late = True
+            if conversation.finished() and not late:  # only the end of standard error is still on its way
+                deadline, late = deadline.sooner(STDERR_WAIT_S), True
             if self.ended:
                 if conversation.finished():
                     return
                 raise EOFError("the remote shell ended")
-            wait_s = min(deadline.left_s, SEND_PAUSE_S if pending else LIVENESS_S)
-            self._poller.poll(max(1, int(wait_s * 1000)))
+            self._bell.wait(min(deadline.left_s, SEND_PAUSE_S if pending else LIVENESS_S))
             if not self.transport.is_active():
                 raise EOFError("the connection was cut")
 
     def _drain(self, conversation: wire.Conversation) -> bool:
-        """Move what has arrived on both streams; say whether anything did."""
-        moved = False
-        while self._channel.recv_ready():
+        """Move a piece of what has arrived on both streams; say whether anything did."""
+        out, err = self._channel.recv_ready(), self._channel.recv_stderr_ready()
+        if out:
             conversation.stdout.extend(self._channel.recv(READ_BYTES))
-            moved = True
-        while self._channel.recv_stderr_ready():
+        if err:
             conversation.stderr.extend(self._channel.recv_stderr(READ_BYTES))
-            moved = True
-        return moved
+        return out or err

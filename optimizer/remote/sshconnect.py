@@ -21,9 +21,8 @@ from optimizer.errors import AuthenticationFailed, HostError, Unreachable
 from optimizer.remote import known_hosts
 from optimizer.remote.target import Target
 
-KEEPALIVE_S = 5
 DEAD_PEER_MS = 15_000
-"""Unacknowledged data (a keepalive at least) for this long ends the connection: the peer or the path is gone."""
+"""Unacknowledged data for this long ends the connection: the peer or the path is gone."""
 
 
 def connect(
@@ -52,7 +51,6 @@ def connect(
             transport = _handshake(host, hop, sock, pin if last else None, deadline, only_type if last else None)
             chain.append(transport)
             authenticate(host, hop, transport, deadline)
-            transport.set_keepalive(KEEPALIVE_S)
     except BaseException:
         close(chain)
         raise
@@ -150,11 +148,7 @@ def _handshake_error(host: str, hop: Target, error: BaseException) -> HostError:
             remedy="check that this is the port of sshd; an overloaded sshd (MaxStartups) or a proxy also does this",
         )
     if "no existing session" in text:  # paramiko's words for a handshake that did not end in time
-        return Unreachable(
-            host,
-            f"{host}: {where} accepts connections but does not finish the SSH handshake (banner, keys) in time",
-            remedy="check that this is the port of sshd; an overloaded host or a slow link needs a longer timeout",
-        )
+        return _no_answer(host, hop)
     if "no acceptable" in text or "incompatible" in text:
         return Unreachable(host, f"{host}: {where} shares no algorithm with us: {error}", remedy="update its sshd")
     return Unreachable(
@@ -164,11 +158,20 @@ def _handshake_error(host: str, hop: Target, error: BaseException) -> HostError:
     )
 
 
+def _no_answer(host: str, hop: Target) -> Unreachable:
+    return Unreachable(
+        host,
+        f"{host}: {hop.hostname}:{hop.port} accepts connections but does not finish the SSH handshake in time",
+        remedy="check that this is the port of sshd; an overloaded host or a slow link needs a longer timeout",
+    )
+
+
 def authenticate(host: str, hop: Target, transport: paramiko.Transport, deadline: Deadline) -> None:
     """Try the credentials of a target in order: agent, then key files.
 
     Raises:
         AuthenticationFailed: says which were tried and why each was of no use.
+        Unreachable: the conversation broke off; the credentials may be right.
     """
     tried: list[str] = []
     for label, key in _credentials(host, hop, tried):
@@ -180,10 +183,14 @@ def authenticate(host: str, hop: Target, transport: paramiko.Transport, deadline
         except paramiko.BadAuthenticationType as error:
             tried.append(f"{label} (the host only allows {', '.join(error.allowed_types)})")
         except paramiko.AuthenticationException as error:
+            if "timeout" in str(error).lower():
+                raise _no_answer(host, hop) from error
             if not transport.is_active():
+                if not tried:  # a host ends the conversation after too many keys, not at the first
+                    raise _handshake_error(host, hop, error) from error
                 tried.append(f"{label} (then the host ended the conversation)")
                 break
-            tried.append(label if "timeout" not in str(error).lower() else f"{label} (no answer in time)")
+            tried.append(label)
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise _handshake_error(host, hop, error) from error
     what = "; ".join(tried) if tried else "no key file and no agent key was found"

@@ -7,19 +7,14 @@ that breaks on the host's side breaks here too, so that a client sees it. The li
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import struct
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import paramiko
 
 from optimizer.errors import HostError
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 BLOCK = 65536
 Address = tuple[str, int]
@@ -38,7 +33,7 @@ class SshTunnel:
         self._destination = destination
         self._on_close = on_close
         self._closing = threading.Event()
-        self._live: set[socket.socket] = set()
+        self._live: dict[socket.socket, paramiko.Channel | None] = {}
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self._port = self._listener.getsockname()[1]
@@ -59,10 +54,12 @@ class SshTunnel:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
-            live = list(self._live)
-        for sock in live:
+            live = list(self._live.items())
+        for sock, channel in live:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+            if channel is not None:
+                channel.close()
         self._thread.join(2)
         if self._on_close:
             self._on_close(self)
@@ -75,7 +72,7 @@ class SshTunnel:
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
-                self._live.add(sock)
+                self._live[sock] = None
             threading.Thread(target=self._carry, args=(sock, origin), daemon=True).start()
 
     def _carry(self, sock: socket.socket, origin: Address) -> None:
@@ -85,14 +82,21 @@ class SshTunnel:
             except (HostError, paramiko.SSHException, EOFError, OSError):
                 _reset(sock)  # as a refused connection would look
                 return
+            with self._lock:
+                self._live[sock] = channel
+            upward = threading.Thread(target=_send_up, args=(sock, channel), daemon=True)
+            upward.start()
             try:
-                if not _pump(sock, channel):
+                if self._closing.is_set() or not _send_down(channel, sock):
                     _reset(sock)
             finally:
                 channel.close()
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RD)
+                upward.join()
         finally:
             with self._lock:
-                self._live.discard(sock)
+                self._live.pop(sock, None)
             sock.close()
 
 
@@ -102,37 +106,21 @@ def _reset(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def _pump(sock: socket.socket, channel: paramiko.Channel) -> bool:
-    """Carry bytes both ways until both sides ended; False when the SSH side broke off."""
-    poller = select.poll()
-    channel_fd = channel.fileno()
-    poller.register(sock, select.POLLIN)
-    poller.register(channel_fd, select.POLLIN)
-    client_open = True
+def _send_up(sock: socket.socket, channel: paramiko.Channel) -> None:
+    """Carry what the client writes, and the end of it."""
     try:
-        while True:
-            ready = {fd for fd, _ in poller.poll()}
-            if sock.fileno() in ready and client_open:
-                data = sock.recv(BLOCK)
-                if data:
-                    channel.sendall(data)
-                else:
-                    client_open = False
-                    poller.unregister(sock)
-                    channel.shutdown_write()
-            if channel_fd in ready:
-                data = channel.recv(BLOCK) if (channel.recv_ready() or channel.eof_received or channel.closed) else b"-"
-                if data == b"-" and not channel.recv_ready():
-                    channel.recv_stderr(BLOCK) if channel.recv_stderr_ready() else None
-                    continue
-                if data:
-                    sock.sendall(data)
-                else:
-                    return _ended_well(channel)
+        while data := sock.recv(BLOCK):
+            channel.sendall(data)
+        channel.shutdown_write()
+    except (OSError, EOFError, paramiko.SSHException):
+        channel.close()
+
+
+def _send_down(channel: paramiko.Channel, sock: socket.socket) -> bool:
+    """Carry what the server writes, to its end; False when either side broke off."""
+    try:
+        while data := channel.recv(BLOCK):
+            sock.sendall(data)
     except (OSError, EOFError, paramiko.SSHException):
         return False
-
-
-def _ended_well(channel: paramiko.Channel) -> bool:
-    transport: Hashable = channel.get_transport()
-    return bool(channel.eof_received and transport and channel.get_transport().is_active())
+    return bool(channel.eof_received) and channel.get_transport().is_active()

@@ -15,8 +15,23 @@ from dataclasses import dataclass, field
 
 from optimizer.remote.base import Completed
 
-REMOTE_COMMAND = '/bin/sh -c \'while IFS= read -r r_in; do eval "$(printf %b "$r_in")"; done\''
+REMOTE_COMMAND = '/bin/sh -c \'exec 3<&0; while IFS= read -r r_in; do eval "$(printf %b "$r_in")"; done\''
 """The only line that a login shell parses; no character in it means anything special in fish or csh quotes."""
+
+ORPHAN_S = 120
+"""What a script has left when its connection goes away: longer than a launch or a stop, which must not end halfway."""
+_WATCH = """(
+    IFS= read -r r_in && exit
+    r_left=%d
+    while [ $r_left -gt 0 ]; do sleep 1; r_left=$((r_left - 1)); done
+    kill -s KILL -- -$$
+) <&3 3<&- >/dev/null 2>&1 &
+r_watch=$!
+"""
+"""Sees the end of standard input while a script runs, and ends the group that the shell leads (on a host where it
+leads none, nothing is signalled). Servers are in sessions of their own and go on."""
+_UNWATCH = "{ kill -s KILL $r_watch; wait $r_watch; } 2>/dev/null\n"
+"""Waited for, so that it cannot take the next script's line."""
 
 
 def quote(text: str) -> str:
@@ -73,21 +88,22 @@ class Conversation:
         """Return the same script to be sent once more, after a shell that never began it."""
         return Conversation(self.script, self.stdin, first_try=False)
 
-    def payload(self) -> bytes:
+    def payload(self, *, watched: bool = False) -> bytes:
         """The framed script, for a shell that evaluates it."""
         mark = f"ratchet-{self.nonce}"
         before = _stdin(self.stdin)
-        inner = f"(\n{self.script}\n)"
+        inner = f"(\n{self.script}\n) 3<&-"
         body = f"{before} {inner}" if before.endswith("|") else f"{inner} {before}"
         return encode(
-            f"printf '\\n<{mark}>\\n'; printf '\\n<{mark}>\\n' >&2\n"
-            f"{body}\nr_status=$?\n"
-            f"printf '\\n</{mark}>\\n' >&2; printf '\\n</{mark} %d>\\n' $r_status\n(exit $r_status)\n"
+            (_WATCH % ORPHAN_S if watched else "")
+            + f"printf '\\n<{mark}>\\n'; printf '\\n<{mark}>\\n' >&2\n{body}\nr_status=$?\n"
+            + (_UNWATCH if watched else "")
+            + f"printf '\\n</{mark}>\\n' >&2; printf '\\n</{mark} %d>\\n' $r_status\n(exit $r_status)\n"
         )
 
     def line(self) -> bytes:
         """The framed script on one line, as `REMOTE_COMMAND` reads it."""
-        return self.payload().replace(b"\\", b"\\\\").replace(b"\n", b"\\n") + b"\n"
+        return self.payload(watched=True).replace(b"\\", b"\\\\").replace(b"\n", b"\\n") + b"\n"
 
     @property
     def _end(self) -> bytes:

@@ -295,12 +295,12 @@ def identity(config: Config) -> Effective:
     return Effective(Verdict.ACCEPTED, dict(config))
 
 
-def cost_sentence(size: SizeEstimate, starts: int, start_s: float) -> str:
+def cost_sentence(size: SizeEstimate, starts: int, start_s: float, where: str = "here") -> str:
     """Say what a search costs, like "this space has 41,000 servers; 40 starts are about 6 h here"."""
     about = "" if size.exact else "about "
     servers = size.servers if size.exact else _rounded(size.servers)
     starts = min(starts, size.servers) if size.exact else starts
-    return f"this space has {about}{servers:,} servers; {starts} starts are about {_duration(starts * start_s)} here"
+    return f"this space has {about}{servers:,} servers; {starts} starts are about {_duration(starts * start_s)} {where}"
 
 
 def _rounded_values(parameter: Parameter) -> dict[float, FlagValue]:

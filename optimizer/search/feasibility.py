@@ -28,33 +28,30 @@ CHANCE = 0.03
 
 @dataclass(frozen=True)
 class Feasibility:
-    """Failed and successful starts, ready to answer."""
+    """What is blamed for each failed start: the start's settings, and a weight for every two of them together."""
 
     failed: Encoded
-    labels: tuple[str, ...]
-    succeeded: Encoded
+    blame: tuple[Floats, ...]
 
     def success_probability(self, rows: Encoded) -> Floats:
         """Return the probability that each row starts and survives, in 0..1."""
         survive = np.full(len(rows), 1.0 - CHANCE)
-        for i in range(len(self.failed)):
-            survive *= 1.0 - self._caught(i, rows)
+        for one, weights in zip(self.failed.codes, self.blame, strict=True):
+            inside = _literals(one, rows)
+            survive *= 1.0 - np.einsum("ij,ij->i", inside @ weights, inside)
         return np.asarray(np.maximum(survive, 1e-4))
-
-    def _caught(self, i: int, rows: Encoded) -> Floats:
-        """Probability that the cause of failure i catches each row."""
-        one = self.failed.codes[i]
-        same = self.failed.take([j for j, label in enumerate(self.labels) if label == self.labels[i]])
-        inside = _literals(one, rows)
-        failures, successes = _literals(one, same), _literals(one, self.succeeded)
-        weights = SUPPORT ** np.minimum(failures.T @ failures - 1.0, MAX_SUPPORT)
-        weights *= CONTRADICTION ** (successes.T @ successes) * _prior(one)
-        return np.asarray(np.einsum("ij,ij->i", inside @ weights, inside) / weights.sum())
 
 
 def learn(failed: Encoded, labels: Sequence[str], succeeded: Encoded) -> Feasibility:
-    """Return the model of these starts."""
-    return Feasibility(failed, tuple(labels), succeeded)
+    """Weigh the possible causes of each failure by the other failures with its label and by the successes."""
+    alike = {label: failed.take([j for j, other in enumerate(labels) if other == label]) for label in set(labels)}
+    blame = []
+    for one, label in zip(failed.codes, labels, strict=True):
+        failures, successes = _literals(one, alike[label]), _literals(one, succeeded)
+        weights = SUPPORT ** np.minimum(failures.T @ failures - 1.0, MAX_SUPPORT)
+        weights *= CONTRADICTION ** (successes.T @ successes) * _prior(one)
+        blame.append(weights / weights.sum())
+    return Feasibility(failed, tuple(blame))
 
 
 def _literals(one: Floats, rows: Encoded) -> Floats:

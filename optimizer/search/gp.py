@@ -1,26 +1,24 @@
 """An exact Gaussian process over configurations, small enough to fit anew at every suggestion.
 
-Decides the kernel (additive main effects plus one interaction term over shared relevances), the priors, and how
-hyperparameters are found. In logarithms flags act almost additively, which few starts suffice to learn; the interaction
-term catches the rest. Knows nothing of Optuna, flags or acquisition.
+Decides the priors and how hyperparameters are found; the covariance itself is `kernel.py`. Knows nothing of Optuna,
+flags or acquisition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import block_diag, cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from optimizer.search.blas import use_one_thread
-from optimizer.search.encoding import Encoded, Floats, distances, one_hot, paired_distances
+from optimizer.search.encoding import Encoded, Floats
+from optimizer.search.kernel import Kernel, Sensitivities
 
 use_one_thread()
 
-MAIN_SHARPNESS = 2.0
-"""Fall of a main effect over a whole ladder, exp(-2): neighbours on a ladder of eight are alike to 96 %."""
 JITTER = 1e-8
 MAX_ITERATIONS = 40
 MIN_SCALE = 0.05
@@ -31,13 +29,25 @@ BOUNDS = (-14.0, 6.0)
 
 @dataclass(frozen=True)
 class Prior:
-    """Normal priors on the logarithms of the hyperparameters, for standardised data."""
+    """Normal priors (mean, standard deviation) on the logarithms of the hyperparameters, for standardised data."""
 
     relevance: tuple[float, float] = (np.log(0.3), 1.3)
     main: tuple[float, float] = (np.log(0.5), 1.0)
-    interaction: tuple[float, float] = (np.log(0.5), 1.0)
+    pairs: tuple[float, float] = (np.log(0.5), 1.0)
+    anything: tuple[float, float] = (np.log(0.5), 1.0)
+    own_cv: tuple[float, float] = (np.log(0.02), 0.7)
+    """What nothing but the configuration itself explains, as a fraction, before standardising."""
+    drift_cv: tuple[float, float] = (np.log(0.005), 1.0)
+    """What neighbours in time share, as a fraction, before standardising."""
     noise_cv: tuple[float, float] = (np.log(0.03), 0.7)
     """Run-to-run variation as a fraction, before standardising."""
+
+    def moments(self, dims: int, scale: float) -> tuple[Floats, Floats]:
+        """Return means and standard deviations of all hyperparameters, the variances of `scale`d data last."""
+        fractions = (self.own_cv, self.drift_cv, self.noise_cv)
+        variances = [(2 * (mean - np.log(scale)), 2 * sd) for mean, sd in fractions]
+        both = np.array([*[self.relevance] * dims, self.main, self.pairs, self.anything, *variances])
+        return both[:, 0], both[:, 1]
 
 
 @dataclass(frozen=True)
@@ -45,15 +55,13 @@ class Fit:
     """A fitted process: data, hyperparameters, and what prediction needs."""
 
     rows: Encoded
-    relevance: Floats
-    main: float
-    interaction: float
+    kernel: Kernel
     noise: float
     """Variance of one full measurement, standardised."""
     offset: float
     scale: float
     nuisance: Floats
-    """Covariance of what is not the configuration's (hosts, partial measurements), standardised."""
+    """Covariance of what is not the configuration's (hosts, drift, partial measurements), standardised."""
     targets: Floats
     lower: Floats
     alpha: Floats
@@ -68,21 +76,12 @@ class Fit:
         cross = np.zeros((len(parts[0][1]), len(self.rows)))
         prior = np.zeros(len(parts[0][1]))
         for weight, rows in parts:
-            cross += weight * self._cross(rows)
+            cross += weight * self.kernel.between(rows, self.rows)
             for other, with_rows in parts:
-                prior += weight * other * self._paired(rows, with_rows)
+                prior += weight * other * self.kernel.paired(rows, with_rows)
         half = solve_triangular(self.lower, cross.T, lower=True, check_finite=False)
         variance = np.maximum(prior - np.sum(half**2, axis=0), 1e-12)
         return self.offset * total + self.scale * (cross @ self.alpha), self.scale * np.sqrt(variance)
-
-    def _cross(self, rows: Encoded) -> Floats:
-        return _covariance(rows, self.rows, self.relevance, self.main, self.interaction)
-
-    def _paired(self, a: Encoded, b: Encoded) -> Floats:
-        if a is b:
-            weight = float(self.main * np.sum(-np.expm1(-self.relevance)) + self.interaction)
-            return np.full(len(a), weight)
-        return _kernel(paired_distances(a, b), self.relevance, self.main, self.interaction)
 
     def leave_one_out(self) -> tuple[Floats, Floats]:
         """Return mean and variance of each observation predicted from all others, in the units of the data."""
@@ -95,20 +94,10 @@ class Fit:
         """Return the process as if `rows` had been measured just as predicted: surer there, the same everywhere."""
         if len(rows) == 0:
             return self
-        more = len(rows)
-        targets = np.concatenate([self.targets, self._cross(rows) @ self.alpha])
-        nuisance = np.pad(self.nuisance, ((0, more), (0, more)))
-        return _solved(
-            self.rows.joined(rows),
-            targets,
-            nuisance,
-            self.relevance,
-            self.main,
-            self.interaction,
-            self.noise,
-            self.offset,
-            self.scale,
-        )
+        targets = np.concatenate([self.targets, self.kernel.between(rows, self.rows) @ self.alpha])
+        nuisance = np.pad(self.nuisance, ((0, len(rows)), (0, len(rows))))
+        lower, alpha = _solved(self.kernel, self.noise, self.rows.joined(rows), targets, nuisance)
+        return replace(self, rows=self.rows.joined(rows), nuisance=nuisance, targets=targets, lower=lower, alpha=alpha)
 
     @property
     def noise_sd(self) -> float:
@@ -116,44 +105,49 @@ class Fit:
         return float(self.scale * np.sqrt(self.noise))
 
 
-def fit(rows: Encoded, values: Floats, *, nuisance: Floats | None = None, prior: Prior | None = None) -> Fit:
+def fit(
+    rows: Encoded,
+    values: Floats,
+    *,
+    nuisance: Floats | None = None,
+    drift: Floats | None = None,
+    prior: Prior | None = None,
+) -> Fit:
     """Fit a process by maximum a posteriori; deterministic.
 
     `values` are logarithms; `nuisance` is a covariance of what does not belong to the configuration, in units of
-    `values` squared (a diagonal for partial measurements, blocks for hosts).
+    `values` squared (a diagonal for partial measurements, blocks for hosts); `drift` is the correlation of what changes
+    slowly with time, whose size is learnt.
     """
-    prior = prior or Prior()
-    gap = distances(rows, rows)
-    dims = gap.shape[0]
     offset = float(np.mean(values))
     spread = float(np.std(values)) if len(values) > 2 else 0.0
     scale = max(spread, MIN_SCALE)
     targets = (values - offset) / scale
-    aside = np.zeros((len(values), len(values))) if nuisance is None else nuisance / scale**2
-    start = _prior_means(prior, dims, scale)
-    objective = _Objective(gap, targets, aside, start, _prior_sds(prior, dims))
+    nothing = np.zeros((len(values), len(values)))
+    aside = nothing if nuisance is None else nuisance / scale**2
+    drift = nothing if drift is None else drift
+    start, sds = (prior or Prior()).moments(rows.codes.shape[1], scale)
+    objective = Objective(rows, targets, aside, drift, start, sds)
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": MAX_ITERATIONS})
-    theta = np.clip(found.x if np.all(np.isfinite(found.x)) else start, *BOUNDS)
-    relevance, (main, interaction, noise) = np.exp(theta[:dims]), np.exp(theta[dims:])
-    return _solved(rows, targets, aside, relevance, float(main), float(interaction), float(noise), offset, scale)
+    kernel, drifting, noise = hyperparameters(found.x if np.all(np.isfinite(found.x)) else start)
+    aside = aside + drifting * drift
+    lower, alpha = _solved(kernel, noise, rows, targets, aside)
+    return Fit(rows, kernel, noise, offset, scale, aside, targets, lower, alpha)
 
 
-def _solved(
-    rows: Encoded,
-    targets: Floats,
-    nuisance: Floats,
-    relevance: Floats,
-    main: float,
-    interaction: float,
-    noise: float,
-    offset: float,
-    scale: float,
-) -> Fit:
-    covariance = _covariance(rows, rows, relevance, main, interaction) + nuisance
+def hyperparameters(theta: Floats) -> tuple[Kernel, float, float]:
+    """Return kernel, drift and noise of logarithms as they are optimised."""
+    values = np.exp(np.clip(theta, *BOUNDS))
+    main, pairs, anything, own, drift, noise = (float(v) for v in values[-6:])
+    return Kernel(values[:-6], main, pairs, anything, own), drift, noise
+
+
+def _solved(kernel: Kernel, noise: float, rows: Encoded, targets: Floats, nuisance: Floats) -> tuple[Floats, Floats]:
+    """Return the decomposed covariance of the data, and its solution for the targets."""
+    covariance = kernel.between(rows, rows) + nuisance
     covariance[np.diag_indices_from(covariance)] += noise + JITTER
     lower = _cholesky(covariance)
-    alpha = cho_solve((lower, True), targets, check_finite=False)
-    return Fit(rows, relevance, main, interaction, noise, offset, scale, nuisance, targets, lower, alpha)
+    return lower, cho_solve((lower, True), targets, check_finite=False)
 
 
 def _cholesky(covariance: Floats) -> Floats:
@@ -167,43 +161,21 @@ def _cholesky(covariance: Floats) -> Floats:
             jitter = max(1e-6, 10 * jitter)
 
 
-def _kernel(gap: Floats, relevance: Floats, main: float, interaction: float) -> Floats:
-    """Return the covariance. Main effects weigh as much as their parameter is relevant."""
-    square = gap**2
-    weights = -np.expm1(-relevance)
-    additive = np.tensordot(weights, np.exp(-MAIN_SHARPNESS * square), axes=1)
-    product = np.exp(-np.tensordot(relevance, square, axes=1))
-    return np.asarray(main * additive + interaction * product)
-
-
-def _covariance(a: Encoded, b: Encoded, relevance: Floats, main: float, interaction: float) -> Floats:
-    """Return the covariance of all rows of a with all rows of b, by products of one-hot rows."""
-    left, right, tables = one_hot(a, b)
-    weights = -np.expm1(-relevance)
-    effects = block_diag(*(w * np.exp(-MAIN_SHARPNESS * t**2) for w, t in zip(weights, tables, strict=True)))
-    exponents = block_diag(*(r * t**2 for r, t in zip(relevance, tables, strict=True)))
-    additive = (left @ effects) @ right.T
-    return np.asarray(main * additive + interaction * np.exp(-(left @ exponents) @ right.T))
-
-
-class _Objective:
+class Objective:
     """Negative log posterior of the hyperparameters with its gradient."""
 
-    def __init__(self, gap: Floats, targets: Floats, nuisance: Floats, means: Floats, sds: Floats) -> None:
-        dims, n, _ = gap.shape
-        self.square = (gap**2).reshape(dims, n * n)
-        self.effect = np.exp(-MAIN_SHARPNESS * self.square)
-        self.targets, self.nuisance, self.means, self.sds = targets, nuisance, means, sds
-        self.n, self.dims = n, dims
+    def __init__(
+        self, rows: Encoded, targets: Floats, nuisance: Floats, drift: Floats, means: Floats, sds: Floats
+    ) -> None:
+        self.parts = Sensitivities(rows)
+        self.targets, self.nuisance, self.drift = targets, nuisance, drift
+        self.means, self.sds = means, sds
 
     def __call__(self, theta: Floats) -> tuple[float, Floats]:
-        dims, n = self.dims, self.n
+        n = len(self.targets)
         theta = np.clip(theta, *BOUNDS)
-        relevance, (main, interaction, noise) = np.exp(theta[:dims]), np.exp(theta[dims:])
-        weights = -np.expm1(-relevance)
-        additive = weights @ self.effect
-        product = interaction * np.exp(-(relevance @ self.square))
-        covariance = (main * additive + product).reshape(n, n) + self.nuisance
+        kernel, drift, noise = hyperparameters(theta)
+        covariance = self.parts.covariance(kernel).reshape(n, n) + self.nuisance + drift * self.drift
         covariance[np.diag_indices(n)] += noise + JITTER
         try:
             lower = cholesky(covariance, lower=True, check_finite=False)
@@ -214,20 +186,6 @@ class _Objective:
         away = (theta - self.means) / self.sds
         value = 0.5 * self.targets @ alpha + np.log(np.diag(lower)).sum() + 0.5 * away @ away
         sensitivity = 0.5 * (inverse - np.outer(alpha, alpha))
-        flat = sensitivity.ravel()
-        gradient = np.empty_like(theta)
-        gradient[:dims] = main * relevance * np.exp(-relevance) * (self.effect @ flat)
-        gradient[:dims] -= relevance * (self.square @ (flat * product))
-        gradient[dims] = main * (flat @ additive)
-        gradient[dims + 1] = flat @ product
-        gradient[dims + 2] = noise * np.trace(sensitivity)
+        aside = [drift * np.sum(sensitivity * self.drift), noise * np.trace(sensitivity)]
+        gradient = np.concatenate([self.parts.gradient(kernel, sensitivity.ravel()), aside])
         return float(value), gradient + away / self.sds
-
-
-def _prior_means(prior: Prior, dims: int, scale: float) -> Floats:
-    noise = 2 * (prior.noise_cv[0] - np.log(scale))
-    return np.array([prior.relevance[0]] * dims + [prior.main[0], prior.interaction[0], noise])
-
-
-def _prior_sds(prior: Prior, dims: int) -> Floats:
-    return np.array([prior.relevance[1]] * dims + [prior.main[1], prior.interaction[1], 2 * prior.noise_cv[1]])

@@ -121,7 +121,7 @@ def _range(name: str, form: str, data: Mapping[str, Any], path: str, problems: l
 
 def _choice(name: str, form: str, data: Mapping[str, Any], path: str, problems: list[Problem]) -> Parameter | None:
     values = _values(data[form], f"{path}.{form}", problems)
-    if values is None:
+    if not values:
         return None
     numbers = all(_is_number(v, float) for v in values)
     ordered = data.get("ordered", numbers)
@@ -129,6 +129,7 @@ def _choice(name: str, form: str, data: Mapping[str, Any], path: str, problems: 
         problems.append(Problem(f"{path}.ordered", "must be true or false", ordered))
         return None
     _, absent, why = _common(data, path, problems)
+    absent = absent or None in data[form]
     return Parameter(name, "choice", values, ordered=ordered, may_be_absent=absent, why=why)
 
 
@@ -137,6 +138,7 @@ def _ladder(name: str, form: str, data: Mapping[str, Any], path: str, problems: 
     if values is None:
         return None
     special, absent, why = _common(data, path, problems)
+    absent = absent or None in data[form]
     plain = tuple(v for v in values if v not in special)
     return Parameter(name, "choice", (*plain, *special), ordered=True, may_be_absent=absent, special=special, why=why)
 
@@ -151,9 +153,11 @@ def _flag(name: str, form: str, data: Mapping[str, Any], path: str, problems: li
 
 
 def _values(data: Any, path: str, problems: list[Problem]) -> tuple[FlagValue, ...] | None:
+    """Read a list of values; null among them means absence and is left out."""
     if not isinstance(data, list) or not data:
         problems.append(Problem(path, "must be a list of values", data))
         return None
+    data = [value for value in data if value is not None]
     for value in data:
         if isinstance(value, bool):
             hint = 'YAML reads on, off, yes and no as true and false: quote them ("on"), or use {flag: true}'

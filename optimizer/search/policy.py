@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from scipy.special import ndtr
 
 from optimizer.errors import RatchetError
 from optimizer.search import feasibility
+from optimizer.search.acquisition import Survival, log_expected_gain, most_promising
 from optimizer.search.canonical import Candidate, CanonicalSpace
 from optimizer.search.encoding import Encoded, Encoder, Floats
 from optimizer.search.gp import Prior, fit
@@ -73,10 +73,12 @@ class Options:
     draws: int = 600
 
     @classmethod
-    def for_objective(cls, subject_to: Mapping[str, Limit], levels: Mapping[int, float] | None = None) -> Options:
+    def for_objective(
+        cls, subject_to: Mapping[str, Limit], levels: Mapping[int, float], *, per_hour: bool = False
+    ) -> Options:
         """Return the options of a specification's objective: its limits, and weights of concurrency levels."""
         limits = {name: (limit.min, limit.max) for name, limit in subject_to.items()}
-        return cls(limits=limits, levels=dict(levels or {}))
+        return cls(limits=limits, levels=dict(levels), per_hour=per_hour)
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,9 @@ class Beliefs:
     rows: Encoded
     mean: Floats
     sd: Floats
-    chance: Floats
-    """Probability of starting, surviving and keeping the limits."""
+    log_kept: Floats
+    """Logarithm of the probability of keeping the limits."""
+    survival: Survival
 
 
 def propose(
@@ -114,7 +117,7 @@ def propose(
         return any_new(space, taken, rng)
     if not believed.candidates:
         raise SpaceExhausted
-    score = np.log(believed.chance) + rng.uniform(0.0, 1e-6, len(believed.candidates))
+    score = believed.log_kept + rng.uniform(0.0, 1e-6, len(believed.candidates))
     tried = [o for o in history if o.kind != "pending"]
     if len(tried) <= options.design_size:
         score += _design_score(options.design, believed, tried[0].features)
@@ -122,7 +125,7 @@ def propose(
         score += log_expected_gain(believed.mean, believed.sd, believed.incumbent)
     if options.per_hour:
         score -= _log_cost(believed, history)
-    return believed.candidates[int(np.argmax(score))]
+    return believed.candidates[most_promising(score, believed.survival)[0]]
 
 
 def believe(space: CanonicalSpace, history: Sequence[Observation], *, seed: int, options: Options) -> Beliefs | None:
@@ -139,10 +142,9 @@ def believe(space: CanonicalSpace, history: Sequence[Observation], *, seed: int,
     rows = encoder.encode([c.features for c in candidates])
     pending = encoder.encode([o.features for o in history if o.kind == "pending"])
     mean, sd = model.expecting(pending).predict(rows) if candidates else (np.zeros(0), np.zeros(0))
-    chance = success_chance(encoder, history, options, rows)
-    if options.limits and candidates:
-        chance = chance * chance_of_keeping(encoder, seen, options.limits, rows)
-    return Beliefs(encoder, model, incumbent(model, options), candidates, rows, mean, sd, chance)
+    log_kept = np.log(chance_of_keeping(encoder, seen, options.limits, rows)) if candidates else np.zeros(0)
+    survival = survival_of(encoder, history, options, rows)
+    return Beliefs(encoder, model, incumbent(model, options), candidates, rows, mean, sd, log_kept, survival)
 
 
 def _listable(space: CanonicalSpace, options: Options) -> bool:
@@ -201,27 +203,18 @@ def candidate_set(
     return list(found.values())
 
 
-def success_chance(encoder: Encoder, history: Sequence[Observation], options: Options, rows: Encoded) -> Floats:
-    """Return the probability that each configuration starts and survives its measurement."""
+def survival_of(encoder: Encoder, history: Sequence[Observation], options: Options, rows: Encoded) -> Survival:
+    """Return the probability of starting and surviving a measurement, as a function of the numbers of rows."""
     failed = [o for o in history if o.kind == INFEASIBLE]
     good = [o for o in history if o.kind in ("complete", "partial")]
     if options.feasibility == "none" or not failed:
-        return np.ones(len(rows))
+        return lambda numbers: np.ones(len(numbers))
     model = feasibility.learn(
         encoder.encode([o.features for o in failed]),
         [o.label for o in failed],
         encoder.encode([o.features for o in good]),
     )
-    return model.success_probability(rows)
-
-
-def log_expected_gain(mean: Floats, sd: Floats, best: float) -> Floats:
-    """Return the logarithm of the expected improvement over `best`, stable far below it."""
-    z = (mean - best) / sd
-    density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
-    direct = density + z * ndtr(z)
-    tail = -0.5 * z**2 - 0.5 * np.log(2 * np.pi) - 2 * np.log(np.maximum(np.abs(z), 1.0))
-    return np.asarray(np.log(sd) + np.where(z > -6, np.log(np.maximum(direct, 1e-300)), tail))
+    return lambda numbers: model.success_probability(rows.take(numbers))
 
 
 def expected_gain(
@@ -236,8 +229,8 @@ def expected_gain(
         return None
     if not believed.candidates:
         return 0.0
-    gain = np.exp(log_expected_gain(believed.mean, believed.sd, believed.incumbent)) * believed.chance
-    return float(np.expm1(np.max(gain)))
+    gain = log_expected_gain(believed.mean, believed.sd, believed.incumbent) + believed.log_kept
+    return math.expm1(math.exp(most_promising(gain, believed.survival)[1]))
 
 
 def _brought_along(space: CanonicalSpace, taken: set[str]) -> Candidate | None:

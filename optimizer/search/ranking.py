@@ -66,7 +66,7 @@ def top(
 def top_at_level(
     space: CanonicalSpace, history: Sequence[Observation], level: int, count: int, *, options: policy.Options
 ) -> list[Ranked]:
-    """Return the best measured configurations at one of the options' concurrency levels."""
+    """Return the best measured configurations at one of the options' concurrency levels, by one model over all."""
     seen = measured(history)
     model = fit_speed(Encoder(space), seen, levels=options.levels) if seen else None
     if model is None or level not in model.levels:

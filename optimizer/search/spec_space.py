@@ -21,7 +21,7 @@ from optimizer.spec import did_you_mean
 
 SECTION_FIELDS = ("preset", "parameters", "conditions", "rules", "known")
 KNOWN_FIELDS = ("flags", "output_tok_s")
-NAME = re.compile(r"^(env\.[A-Za-z_][A-Za-z0-9_]*|[A-Za-z][A-Za-z0-9-]*)$")
+NAME = re.compile(r"^(env\.[A-Za-z_][A-Za-z0-9_]*|(?!env\.)[A-Za-z][A-Za-z0-9_.-]*)$")
 
 
 def parse(data: Mapping[str, Any], *, presets: Mapping[str, Space], fixed: Collection[str] | None = None) -> Space:

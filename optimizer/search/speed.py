@@ -1,8 +1,9 @@
 """The model of speed: how fast a configuration would be, and how sure that is.
 
 Decides on one process over the logarithm of the speed, or on two (accept length and step time) whose difference it is,
-or on their average by how well each predicted what was left out. Ratios to the host's baseline are used where known, a
-host effect where they are not; several concurrency levels are one model with the level as an input.
+or on their average by how well each predicted what was left out. Ratios to the host's baseline are used where every
+observation has one, else hosts and slow drift are part of the model; several concurrency levels are one model with the
+level as an input.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ PARTIAL_SD = 0.05
 """Extra spread of a partial measurement: the prompts left out differ from those seen."""
 HOST_SD = 0.10
 """Spread between hosts of one kind, where no baseline tells it."""
+DRIFT_STARTS = 16.0
+"""Starts after which a host's drift (heat, neighbours) is forgotten to a third; the baseline is measured more often."""
 ACCEPT_PRIOR = Prior(noise_cv=(math.log(0.01), 0.7))
 """Greedy accept lengths repeat almost exactly."""
 MIN_FOR_PARTS = 5
@@ -104,8 +107,8 @@ def fit_speed(
         if model is not None:
             return model
     values = log_values(observations)
-    nuisance = _nuisance(observations)
-    whole = fit(rows, values, nuisance=nuisance)
+    nuisance, drift = _nuisance(observations), _drift(observations)
+    whole = fit(rows, values, nuisance=nuisance, drift=drift)
     lengths = [o.accept_len for o in observations]
     if (
         parts == "never"
@@ -117,7 +120,7 @@ def fit_speed(
         return SpeedModel(tuple(observations), rows, whole)
     logs = np.log(np.array([a or 1.0 for a in lengths]))
     accept = fit(rows, logs, nuisance=np.diag(np.diag(nuisance)), prior=ACCEPT_PRIOR)
-    step = fit(rows, logs - values, nuisance=nuisance)
+    step = fit(rows, logs - values, nuisance=nuisance, drift=drift)
     weight = 1.0 if parts == "always" else _weight(whole, accept, step, values)
     return SpeedModel(tuple(observations), rows, whole, accept, step, weight)
 
@@ -144,6 +147,15 @@ def _nuisance(observations: Sequence[Observation]) -> Floats:
     return covariance.reshape(size, size)
 
 
+def _drift(observations: Sequence[Observation]) -> Floats:
+    """Correlation in time on each host; none where ratios to the baseline have taken it out."""
+    times = np.arange(len(observations), dtype=float)
+    near = np.exp(-np.abs(times[:, None] - times[None, :]) / DRIFT_STARTS)
+    hosts = np.array([o.host for o in observations])
+    taken_out = all(o.reference for o in observations)
+    return np.zeros_like(near) if taken_out else np.where(hosts[:, None] == hosts[None, :], near, 0.0)
+
+
 def _fit_levels(rows: Encoded, observations: Sequence[Observation], levels: Levels) -> SpeedModel | None:
     """One process over configuration and level. None when no level was measured."""
     scale = references(observations)
@@ -161,8 +173,8 @@ def _fit_levels(rows: Encoded, observations: Sequence[Observation], levels: Leve
         return None
     wide = rows.take(index).with_axis(0.0)
     wide.codes[:, -1] = places
-    nuisance = _nuisance([observations[i] for i in index])
-    whole = fit(wide, np.array(values), nuisance=nuisance)
+    measured = [observations[i] for i in index]
+    whole = fit(wide, np.array(values), nuisance=_nuisance(measured), drift=_drift(observations)[np.ix_(index, index)])
     total = sum(levels.values())
     return SpeedModel(tuple(observations), rows, whole, levels={k: w / total for k, w in levels.items()})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import optuna
@@ -231,6 +232,11 @@ class SearchStudy:
     def best(self) -> ranking.Ranked | None:
         """Return the best measured configuration by posterior, never the luckiest number."""
         return next(iter(self.top(1)), None)
+
+    def best_at_level(self, level: int, levels: Sequence[int]) -> ranking.Ranked | None:
+        """Return the best measured configuration at one of the concurrency levels that were measured."""
+        options = replace(self.options, levels=dict.fromkeys(levels, 1.0))
+        return next(iter(ranking.top_at_level(self.space, self.history(), level, 1, options=options)), None)
 
     def importance(self) -> dict[str, dict[str, float]]:
         """Return the share of each parameter in each output (`output_tok_s`, `accept_len`, `step_ms`); sums to 1."""

@@ -20,11 +20,15 @@ from optimizer.errors import BadInput, Problem
 from optimizer.search import spec_space
 from optimizer.search.canonical import Candidate, CanonicalSpace
 from optimizer.search.space import Parameter, Space
-from optimizer.spec import load_yaml, read_text
+from optimizer.spec import did_you_mean, load_yaml, read_text
 
 NUMBERS = ("tok_s", "accept_len", "step_ms", "ready_s", "bench_s")
-NOT_SPACE = ("engine", "engine_version", "objective", "baseline", "name", "description", "synthetic")
 MAX_PROBLEMS = 20
+ON, OFF = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
+SPELLED = frozenset({"yes", "no", "on", "off"})
+"""Texts that YAML reads as true and false when nobody quotes them."""
+EMPTY = frozenset({"", "nan", "none", "null", "na", "n/a"})
+"""Cells that say nothing, unless the parameter has such a value."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,73 @@ def load(path: Path) -> Table:
     section = load_yaml(read_text(beside, "the table's space"), "the table's space")
     if not isinstance(section, Mapping):
         raise BadInput(f"{beside} must be a mapping with parameters, conditions and rules")
-    baseline = section.get("baseline")
-    space = spec_space.parse({k: v for k, v in section.items() if k not in NOT_SPACE}, presets={})
-    rows = list(csv.DictReader(io.StringIO(read_text(path, "the table"))))
-    return build(path.name, space, rows, baseline if isinstance(baseline, Mapping) else None)
+    if isinstance(section.get("space"), Mapping):
+        section = {**section, **section["space"]}
+    rows = list(csv.DictReader(io.StringIO(read_text(path, "the table").removeprefix("\ufeff"))))
+    spelling = _spelling(section.get("parameters"), rows)
+    space = spec_space.parse(_space_section(section, spelling), presets={})
+    return build(path.name, space, rows, _baseline(section.get("baseline"), space, spelling))
+
+
+def _space_section(section: Mapping[str, Any], spelling: Mapping[str, Mapping[bool, str]]) -> dict[str, Any]:
+    """Return what declares the space; other fields describe the recording, unless one is a misspelt field."""
+    fields = spec_space.SECTION_FIELDS
+    found = {k: v for k, v in section.items() if k in fields or did_you_mean(str(k), fields).startswith("did you mean")}
+    parameters = section.get("parameters")
+    if isinstance(parameters, Mapping):
+        found["parameters"] = {n: _without_booleans(v, spelling.get(n)) for n, v in parameters.items()}
+    return found
+
+
+def _choices(parameter: Any) -> list[Any]:
+    given = parameter.get("choice") if isinstance(parameter, Mapping) else parameter
+    return given if isinstance(given, list) else []
+
+
+def _spelling(parameters: Any, rows: Sequence[Mapping[str, str]]) -> dict[str, dict[bool, str]]:
+    """How the rows write true and false where the YAML lists booleans and the recorded values are words (on, off)."""
+    found: dict[str, dict[bool, str]] = {}
+    for name, parameter in parameters.items() if isinstance(parameters, Mapping) else ():
+        choices = _choices(parameter)
+        if not any(isinstance(c, bool) for c in choices):
+            continue
+        cells = {(row.get(f"p.{name}") or "").strip() for row in rows}
+        words = [c for c in sorted(cells) if c.lower() in (SPELLED if _only_booleans(choices) else ON | OFF)]
+        if words:
+            found[name] = {word.lower() in ON: word for word in words}
+    return found
+
+
+def _only_booleans(choices: Sequence[Any]) -> bool:
+    return all(isinstance(c, bool) for c in choices)
+
+
+def _without_booleans(parameter: Any, spelling: Mapping[bool, str] | None) -> Any:
+    """A choice of true and false is a flag; among other values they are the words that the rows have for them."""
+    choices = _choices(parameter)
+    if not any(isinstance(c, bool) for c in choices):
+        return parameter
+    if _only_booleans(choices) and spelling is None:
+        return {"flag": True}
+    words = spelling or {}
+    return {"choice": [words.get(c, str(c).lower()) if isinstance(c, bool) else c for c in choices]}
+
+
+def _baseline(data: Any, space: Space, spelling: Mapping[str, Mapping[bool, str]]) -> Config | None:
+    """Read the baseline: values by parameter, or a specification's `{flags: ..., env: ...}`."""
+    if not isinstance(data, Mapping):
+        return None
+    if "flags" not in space.names() and isinstance(data.get("flags"), Mapping):
+        env = data.get("env")
+        data = {**data["flags"], **{f"env.{k}": v for k, v in (env if isinstance(env, Mapping) else {}).items()}}
+    found: dict[str, FlagValue] = {}
+    for parameter in space.parameters:
+        given = data.get(parameter.name)
+        if given is not None:
+            text = spelling.get(parameter.name, {}).get(given, str(given)) if isinstance(given, bool) else str(given)
+            value = _value(parameter, text)
+            found |= {} if value is None else {parameter.name: value}
+    return found
 
 
 def build(name: str, space: Space, rows: Sequence[Mapping[str, str]], baseline: Config | None) -> Table:
@@ -142,12 +209,9 @@ def _params(space: CanonicalSpace, row: Mapping[str, str], line: int, problems: 
         value = _value(parameter, text)
         if value is not None:
             params[name] = value
-        elif text and not (parameter.kind == "flag" and text.lower() in _OFF):
+        elif text.lower() not in EMPTY and not (parameter.kind == "flag" and text.lower() in OFF):
             problems.append(Problem(f"line {line}, p.{name}", "the space does not allow this value", text))
     return params
-
-
-_ON, _OFF = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
 def _value(parameter: Parameter, text: str) -> FlagValue | None:
@@ -155,29 +219,35 @@ def _value(parameter: Parameter, text: str) -> FlagValue | None:
     if not text:
         return None
     if parameter.kind == "flag":
-        return True if text.lower() in _ON or text == parameter.name else None
-    for value in (*parameter.ladder, *parameter.special):
-        if str(value) == text:
-            return value
+        return True if text.lower() in ON or text == parameter.name else None
+    values = (*parameter.ladder, *parameter.special)
     number = _float(text)
-    if number is None:
+    alike = [v for v in values if str(v) == text] or [v for v in values if _close(v, number)]
+    alike = alike or [v for v in values if str(v).lower() == text.lower()]
+    if alike:
+        return alike[0]
+    if number is None or parameter.low is None or parameter.high is None:
         return None
-    for value in parameter.ladder:
-        if not isinstance(value, str | bool) and math.isclose(value, number, rel_tol=1e-9):
-            return value
-    if parameter.low is not None and parameter.high is not None and parameter.low <= number <= parameter.high:
-        return int(number) if parameter.kind == "int" else number
-    return None
+    if not parameter.low <= number <= parameter.high:
+        return None
+    return number if parameter.kind != "int" else int(number) if number.is_integer() else None
+
+
+def _close(value: FlagValue, number: float | None) -> bool:
+    """A number however it is written: 16, 16.0, 1e-3 (which YAML reads as a text)."""
+    own = None if number is None or isinstance(value, bool) else _float(str(value))
+    return own is not None and number is not None and math.isclose(own, number, rel_tol=1e-9)
 
 
 def _restart(row: Mapping[str, str], line: int, problems: list[Problem]) -> Restart:
     numbers: dict[str, Any] = {}
     for column in NUMBERS:
         text = (row.get(column) or "").strip()
-        numbers[column] = _float(text) if text else None
-        if text and numbers[column] is None:
+        numbers[column] = _float(text)
+        if numbers[column] is None and text.lower() not in EMPTY:
             problems.append(Problem(f"line {line}, {column}", "is not a number", text))
-    failed = (row.get("failed") or "").strip()
+    label = (row.get("failed") or "").strip()
+    failed = "" if label.lower() in EMPTY | OFF else label
     speed = numbers.pop("tok_s")
     if speed is None or speed <= 0 or failed:
         return Restart(None, failed=failed or "unknown")

@@ -61,12 +61,15 @@ class Box:
         path.write_text(yaml.safe_dump(data | changes))
         return path
 
-    def run(self, spec: Path) -> dict[str, Any]:
-        done = subprocess.run(
+    def ratchet(self, spec: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [sys.executable, "-m", "api.cli.main", "run", str(spec), "--db", f"sqlite:///{self.folder}/r.db", "--json"],
             capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=250, check=False,
             env={**os.environ, "RATCHET_DATA_DIR": str(self.folder)},
         )  # fmt: skip
+
+    def run(self, spec: Path) -> dict[str, Any]:
+        done = self.ratchet(spec)
         assert done.returncode == 0, done.stderr[-3000:]
         document: dict[str, Any] = json.loads(done.stdout)
         return document
@@ -125,3 +128,17 @@ def test_the_proven_winner_is_adopted_when_its_owner_says_so(box: Box) -> None:
     assert str(box.info()["speculative_algorithm"]).upper() == "EAGLE3"
     assert document["home"]["argv"][-4:] == box.argv[-4:]
     assert all("--served-model-name" not in command for command in box.servers())
+
+
+def test_a_drafter_that_cannot_fit_is_refused_while_home_serves_on(box: Box) -> None:
+    for name, more in (("target", {}), ("head", {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 99})):
+        (box.folder / name).mkdir()
+        (box.folder / name / "config.json").write_text(json.dumps({"hidden_size": 64, "vocab_size": 99} | more))
+    spec = yaml.safe_load(box.spec().read_text())
+    spec["launch"]["flags"] |= {"model-path": str(box.folder / "target"), "speculative-algorithm": "EAGLE"}
+    spec["launch"]["flags"] |= {"speculative-draft-model-path": str(box.folder / "head")}
+    spec["launch"]["flags"] |= {f"speculative-{n}": 1 for n in ("num-steps", "eagle-topk")}
+    done = box.ratchet(box.spec(**spec))
+    assert done.returncode != 0
+    assert "the drafter is an EAGLE-3 head" in done.stdout + done.stderr
+    assert len(box.servers()) == 1 and box.home.poll() is None

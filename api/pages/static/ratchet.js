@@ -122,12 +122,14 @@ function swap(old, fresh) {
   if (!fresh) return;
   if (old.className !== fresh.className) old.className = fresh.className;
   if (old.innerHTML === fresh.innerHTML) return;
-  const open = $$("details[open]", old).map((d) => d.id).filter(Boolean);
+  const folds = new Map($$("details[id]", old).map((d) => [d.id, d.open]));
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
   const mark = focused && (focused.id ? `#${CSS.escape(focused.id)}` : focused.dataset.steer ? `[data-steer="${focused.dataset.steer}"]` : focused.getAttribute("href") ? `a[href="${focused.getAttribute("href")}"]` : null);
   const scrolls = $$(".log,.feed", old).map((e) => e.scrollTop);
   old.innerHTML = fresh.innerHTML;
-  for (const id of open) { const d = old.querySelector(`#${CSS.escape(id)}`); if (d) d.open = true; }
+  for (const [id, open] of folds) { const d = old.querySelector(`#${CSS.escape(id)}`); if (d) d.open = open; }
+  const follows = $("#live-log", old);
+  if (follows) followLog();
   $$(".log,.feed", old).forEach((e, i) => { e.scrollTop = scrolls[i] ?? 0; });
   if (mark) old.querySelector(mark)?.focus();
 }
@@ -143,6 +145,31 @@ function listen() {
   for (const kind of ["study", "trial", "phase", "stage", "note", "warning", "stopped", "home", "guard", "verdict"]) stream.addEventListener(kind, arrived);
   stream.onmessage = arrived;
   addEventListener("pagehide", () => stream.close());
+}
+
+// The log of a server that runs grows without events; its end is read again while somebody looks.
+const LOG_EVERY_MS = 2000;
+
+async function followLog() {
+  const box = $("#live-log");
+  if (!box || document.hidden) return;
+  const path = box.dataset.log;
+  const response = await fetch(path).catch(() => null);
+  if (!response?.ok) return;
+  const text = await response.text();
+  const now = $("#live-log");
+  if (!now || now.dataset.log !== path) return;
+  const atEnd = !now.dataset.seen || now.scrollTop + now.clientHeight >= now.scrollHeight - 24;
+  now.dataset.seen = "yes";
+  if (now.textContent !== text) now.textContent = text;
+  if (atEnd) now.scrollTop = now.scrollHeight;
+}
+
+function tick() {
+  for (const e of $$("[data-since]")) {
+    const s = Math.max(0, Math.round((Date.now() - Date.parse(e.dataset.since)) / 1000));
+    e.textContent = s < 60 ? `${s} s` : `${Math.floor(s / 60)} min ${String(s % 60).padStart(2, "0")} s`;
+  }
 }
 
 let reloadTimer;
@@ -278,6 +305,7 @@ const EMPTY = {
   accept: "Only servers with speculative decoding have an accept length.",
   step: "Only servers with speculative decoding have a step time.",
   samples: "No requests were recorded.",
+  series: "Nothing was counted.",
 };
 
 const BUILD = {
@@ -307,6 +335,19 @@ const BUILD = {
     const dots = samples.map((s) => ({ x: s.start_s, y: s.tok_s ?? 0, kind: s.error ? "failed" : "explore", state: "complete", title: `${s.prompt}: ${s.error ?? `${(s.tok_s ?? 0).toFixed(1)} tok/s, ${s.output_tokens} tokens`}` }));
     return dots.length ? scatter(box, dots, (p) => p.x, "seconds since the measurement began") : null;
   },
+  series(box, { series }) {
+    const lines = series[box.dataset.at].lines.map((l) => ({ ...l, y: l.y.map((v) => v ?? null) }));
+    const xs = [...new Set(lines.flatMap((l) => l.x))].sort((a, b) => a - b);
+    const values = lines.flatMap((l) => l.y).filter((v) => v !== null);
+    if (!values.length) return null;
+    const rows = lines.map((l) => { const at = new Map(l.x.map((x, i) => [x, l.y[i]])); return xs.map((x) => at.get(x)); });
+    return plot(box, [xs, ...rows], {
+      x: { range: [xs[0], Math.max(xs.at(-1), xs[0] + 1)] },
+      y: { range: spread(values) },
+      series: lines.map((_, i) => ({ stroke: css(LINES[i % LINES.length]), width: 1.5, points: { show: false } })),
+      tip: () => null,
+    });
+  },
 };
 
 function scatter(box, points, x, label) {
@@ -323,7 +364,7 @@ function scatter(box, points, x, label) {
 
 function plot(box, data, { x, y, series, under, over, tip }) {
   const axis = (label, whole) => ({
-    label, labelSize: 22, labelFont: "12px system-ui", font: "12px system-ui", stroke: css("--soft"),
+    ...(label ? { label, labelSize: 22 } : {}), labelFont: "12px system-ui", font: "12px system-ui", stroke: css("--soft"),
     grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, ...(whole ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] } : {}),
   });
   const made = new uPlot({
@@ -344,6 +385,7 @@ function spread(values) {
   return [low - pad, high + pad];
 }
 
+const LINES = ["--accent", "--good", "--warn", "--bad", "--soft"];
 const COLOURS = { baseline: "--soft", confirm: "--good", explore: "--accent", failed: "--bad", self_test: "--soft" };
 
 function paintDots(u, points, x, y) {
@@ -419,3 +461,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawCharts
 drawCharts();
 applyFilters();
 listen();
+tick();
+followLog();
+setInterval(tick, 1000);
+setInterval(followLog, LOG_EVERY_MS);

@@ -6,6 +6,8 @@ from optimizer.engines.causes import Stage, Tier, cause
 
 C, D, G, F, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.FALLBACK, Tier.SYMPTOM
 EARLY = (Stage.UNKNOWN, Stage.ARGUMENTS)
+RUNNING = r"event_loop|busy_loop|run_batch|forward_step|execute_model|process_batch_result"
+"""Frames of a server that serves: what fails there was no refusal at start."""
 SPECULATION = r"speculative|eagle|nextn|spec_decode|mtp|draft"
 
 CAUSES = (
@@ -54,6 +56,7 @@ CAUSES = (
         r"|supports? only|unsupported|incompatible|mutually exclusive|conflicts? with"
         r"|requires? (?:that|the|--|a |an )|not implemented|must be (?:set|used|enabled|disabled"
         r"|specified|provided|less|greater|at|equal|one|in|>|<|=|none|true|false|positive|between))",
+        r"(?:error|exception): .{0,400}\bplease (?:adjust|disable|enable|set|specify|remove|choose)\b",
         r"notimplementederror",
         r"user-specified .{0,60}(?:greater|larger|longer) than|(?:max_model_len|context[_ -]length) .{0,60}exceeds",
         r"no (?:valid|supported|common|compatible|available) (?:attention )?(?:backend|block size"
@@ -68,7 +71,7 @@ CAUSES = (
         C,
         r"assert(?:ion)?error: .{0,200}(?:must|should|only|require|need|support|cannot)",
         summary="the engine refuses this combination of settings",
-        unless=r"event_loop|run_batch|busy_loop|execute_model|process_batch_result",
+        unless=RUNNING,
         stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS, Stage.KV_CACHE, Stage.GRAPHS),
         confidence=0.7,
     ),
@@ -122,6 +125,7 @@ CAUSES = (
         r"typeerror: .{0,80}(?:got an unexpected keyword argument|missing \d+ required (?:positional"
         r"|keyword)|takes \d+ positional)",
         r"attributeerror: .{0,100}has no attribute",
+        unless=RUNNING,
         stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS, Stage.KV_CACHE, Stage.GRAPHS),
         summary="this release cannot run these settings together (a defect or mixed versions)",
         remedy="drop the setting that was changed, or use another release",
@@ -189,7 +193,7 @@ CAUSES = (
         r"^(?:pydantic_core\S*)?(?P<what>(?:value|assertion|notimplemented|type)error)\b(?P<text>: .{0,160}|$)",
         near=r"server_args\.py|arg_groups|/config/|arg_utils\.py|model_config\.py|check_server_args|__post_init__"
         r"|platforms/|/layers/|/models/|/attention/|quantization",
-        unless=r"event_loop|busy_loop|run_batch|execute_model|fired up and ready|load_weights",
+        unless=rf"{RUNNING}|fired up and ready|load_weights",
         stages=(Stage.UNKNOWN, Stage.ARGUMENTS, Stage.INIT, Stage.WEIGHTS),
         summary="the engine refuses these settings for this model{text}",
         remedy="change what distinguishes this configuration from one that starts",
@@ -200,8 +204,7 @@ CAUSES = (
         F,
         r"^(?P<what>(?:value|assertion|notimplemented)error)(?P<text>: .{8,160})",
         stages=EARLY,
-        unless=r"event_loop|busy_loop|run_batch|execute_model|fired up and ready|startup complete|(?:decode|"
-        r"prefill) batch",
+        unless=rf"{RUNNING}|fired up and ready|startup complete|(?:decode|prefill) batch",
         summary="the engine refuses these settings{text}",
         remedy="change what distinguishes this configuration from one that starts",
         confidence=0.4,

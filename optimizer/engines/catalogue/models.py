@@ -73,7 +73,7 @@ CAUSES = (
         r"unsupported (?:model )?architectures?:|architectures? .{0,60}not supported",
         r"unknown model architecture|unsupported model (?:type|architecture|class)",
         r"unknown (?:model_type|pre-tokenizer)|unrecognized (?:model in|configuration class)",
-        r"no model class|cannot find model (?:class|module)",
+        r"no model class|cannot find model (?:class|module)|no model architectures are specified",
         r"not supported by (?:sglang|vllm|transformers)(?! as)|no (?:sglang|vllm) implementation",
         r"does not support (?:this )?model|(?<!draft )model .{0,60}is not supported (?:yet|currently|by|in)",
         r"trust_remote_code|trust-remote-code|contains custom code which must be executed",
@@ -120,7 +120,7 @@ CAUSES = (
         r"repository ?not ?found|repositorynotfounderror|revisionnotfound|entrynotfound",
         r"localentrynotfound|hfvalidationerror|repo id must",
         r"404 client error|cannot find any model weights|no (?:model )?weights? (?:files? )?found",
-        r"can't load (?:the )?(?:configuration|tokenizer|config|model)",
+        r"can't load (?:the )?(?:configuration|tokenizer|config|model)|no tokenizer file found",
         r"unable to load (?:vocabulary|weights) from|does not appear to have a? ?file named",
         r"error no file named",
         r"no such file or directory: '?[^']*(?:config\.json|safetensors|tokenizer|\.gguf|\.bin"

@@ -72,6 +72,15 @@ CAUSES = (
         r"|is not defined for option 'gpu-name'|out of memory",
     ),
     cause(
+        "kernel_not_compiled",
+        G,
+        r"^(?:\w+\.)*(?:runtime|assertion|value|type)error\b",
+        near=r"(?:deep_gemm|flashinfer)/jit/|triton/compiler/|torch/utils/cpp_extension\.py",
+        unless=r"permission denied|no space left|out of memory|illegal memory",
+        summary="a kernel could not be compiled on this host",
+        remedy="install the compiler chain (nvcc of the right CUDA, ninja, gcc, headers) or a prebuilt kernel cache",
+    ),
+    cause(
         "environment_broken",
         C,
         r"is already used by a transformers|numpy\.dtype size changed",
@@ -92,6 +101,15 @@ CAUSES = (
         r"operator torchvision::nms does not exist|failed to import transformers\.|entry ?point.{0,40}not found",
         summary="packages of the installation do not fit each other",
         remedy="restore the versions that this release of the engine pins; nothing can run until then",
+    ),
+    cause(
+        "environment_broken",
+        G,
+        r"^(?:\w+\.)*(?:value|attribute|type|runtime|name)error: ",
+        near=r"/(?:transformers|torch|torchvision|numpy|triton|flashinfer|tokenizers)/__init__\.py\""
+        r", line \d+, in <module>",
+        summary="a package of the installation fails while it is imported",
+        remedy="restore the versions that this release of the engine pins",
     ),
     cause(
         "environment_broken",

@@ -12,7 +12,6 @@ from optimizer.engines import catalogue, silent
 from optimizer.engines.base import Blame, Config, Explanation, FailureContext
 from optimizer.engines.causes import BY_STAGE, Catalogue, Stage, Tier, cause, marks
 from optimizer.engines.explain import explain as explain_with
-from optimizer.engines.policy import NONE
 
 C, D, G, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.SYMPTOM
 
@@ -210,6 +209,7 @@ CAUSES = (
         "spec_inactive",
         C,
         r"failed to initialize speculative|speculative decoding (?:is )?(?:not supported|disabled)",
+        r"speculative .{0,60}but the server was not started with",
         r"no implementations? specified for speculative|draft model is not compatible, disabling",
         summary="speculation could not be set up, and the server runs without it",
         remedy="check -md and --spec-type against the installed build",
@@ -218,9 +218,17 @@ CAUSES = (
         "scheduler_crash",
         G,
         r"ggml_assert|ggml_abort|cuda error:|cuda error \d+|ggml_cuda_error|terminate called after",
-        r"ggml_backend_sched_graph_compute\w* failed|failed to decode|decode: failed|compute error",
         r"libc\+\+abi: terminating",
+        fatal=True,
         summary="llama-server aborted inside its engine",
+        remedy="drop the setting that was changed (cache types, -fa, -ub, draft), or use another build",
+        unless=r"illegal memory|out of memory|no kernel image",
+    ),
+    cause(
+        "scheduler_crash",
+        G,
+        r"ggml_backend_sched_graph_compute\w* failed|failed to decode|decode: failed|compute error",
+        summary="llama-server could not compute a batch",
         remedy="drop the setting that was changed (cache types, -fa, -ub, draft), or use another build",
         unless=r"illegal memory|out of memory|no kernel image",
     ),
@@ -281,9 +289,7 @@ SEGFAULTS = frozenset({139, -11})
 
 def explain(text: str, context: FailureContext) -> Explanation:
     """Explain a failure of llama-server; label `none` when nothing shows that there was one."""
-    found = explain_with(CATALOGUE, text, context)
-    if found.label == NONE:
-        return silent.from_log(CATALOGUE.engine, text) or found
+    found = silent.or_silent(CATALOGUE.engine, text, explain_with(CATALOGUE, text, context), context.config)
     if found.label == "scheduler_crash" and (context.exit_code in SEGFAULTS or context.signal == 11):
         return _silent_crash(found, context.config)
     return found

@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-from optimizer.engines.flagtable import FlagTable, load_table
+from optimizer.engines.flagtable import FlagTable, Reading, load_table
 
 HELP_NAMES = re.compile(r"^((?:-{1,2}[A-Za-z][\w.-]*(?:,\s*|\s+|$))+)")
 VERSION = re.compile(r"version:\s*(\d+)(?:\s*\(([0-9a-f]+)\))?")
@@ -19,7 +19,7 @@ REMOVED_TEXT = "argument has been removed"
 @functools.cache
 def table() -> FlagTable:
     """Return the flag table, read once."""
-    return load_table("optimizer.engines.llamacpp")
+    return load_table("optimizer.engines.llamacpp", Reading(underscores=True, equals=False))
 
 
 def help_names(text: str) -> frozenset[str]:
@@ -34,11 +34,6 @@ def help_names(text: str) -> frozenset[str]:
         if REMOVED_TEXT in line:
             names.difference_update(pending)
     return frozenset(names)
-
-
-def help_argv(command: Sequence[str]) -> list[str]:
-    """Return the command that prints the flags."""
-    return [*command, "--help"]
 
 
 def version_argv(command: Sequence[str]) -> list[str]:

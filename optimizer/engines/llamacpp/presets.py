@@ -11,8 +11,8 @@ from optimizer.search.space import Space
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 
 
-def presets() -> dict[str, Space]:
-    """Return every preset by name."""
+def presets(version: str | None) -> dict[str, Space]:
+    """Return every preset by name; one table serves all builds, so `version` changes nothing."""
     parts = {
         "speculation": _speculation(),
         "threads": _threads(),

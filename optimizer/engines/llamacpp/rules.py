@@ -6,6 +6,9 @@ Spellings and types are read before (`resolution.start`); presets are in `preset
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from optimizer.engines.base import Config, Effective, Hardware
 from optimizer.engines.llamacpp.flags import table
 from optimizer.engines.resolution import Resolution, start
@@ -52,8 +55,14 @@ CONTEXT_PAD = 256
 """The context is rounded up to a multiple of this."""
 
 
-def effective(config: Config, version: str | None, hardware: Hardware) -> Effective:
-    """Say which server runs; see `EngineModule.effective`."""
+def effective(
+    config: Config,
+    version: str | None,
+    hardware: Hardware,
+    model: Mapping[str, Any] | None = None,
+    draft_model: Mapping[str, Any] | None = None,
+) -> Effective:
+    """Say which server runs; see `EngineModule.effective`. No rule reads the models: a GGUF has no `config.json`."""
     state = start(config, table(), version)
     _unread(state)
     _speculation(state)

@@ -11,6 +11,8 @@ from optimizer.engines.prometheus import difference, parse
 
 _COUNTERS = "1 + accepted / drafts over the window; steps without a draft are not counted"
 _TIMINGS = "tokens per decoding step, derived: steps = predicted - 1 - accepted; steps without a draft are counted"
+ASKED_BY = ("spec-type", "model-draft", "md", "spec-draft-model", "spec-default", "spec-draft-hf", "hfd")
+"""Flags that ask for speculation, in any spelling, whether or not they are enough for it."""
 
 
 def from_counters(before: str, after: str) -> SpeculationSample:

@@ -23,6 +23,7 @@ def attention(request: Request) -> None:
     _slow_kernels(request)
     _pages(request)
     _hardware(request)
+    _four_bit_cache(request)
     if state.text(main) == "fa3" and state.text("kv-cache-dtype") == "fp8_e5m2" and request.since("0.5.1"):
         state.force(main, "triton", "fa3 reads no fp8_e5m2 cache")
     state.fill("page-size", 1)
@@ -162,6 +163,30 @@ def _hardware(request: Request) -> None:
             state.reject("cutedsl_mla runs on data-centre Blackwell GPUs only")
     if used(request, "trtllm_mha"):
         _trtllm_mha(request)
+
+
+FOUR_BIT = frozenset({"fp4_e2m1", "nvfp4", "fp4_mx_block16"})
+
+
+def _four_bit_cache(request: Request) -> None:
+    """A 4-bit cache is read by few kernels, where one kernel serves both phases."""
+    state = request.state
+    cache = state.text("kv-cache-dtype")
+    if cache not in FOUR_BIT or not request.since("0.5.8") or request.compute is None:
+        return
+    if cache == "nvfp4" and not request.any_blackwell:
+        state.reject("a nvfp4 cache needs a Blackwell GPU: fp4_mx_block16 is the other 4-bit form")
+    prefill, decode = phase_backends(request)
+    if prefill != decode and prefill != "fa4":
+        return
+    latent = request.model.latent_attention
+    able = {"flashinfer", "trtllm_mla"} if latent else {"triton", "torch_native", "flex_attention"}
+    if latent and not request.since("0.5.19"):
+        able.add("cutlass_mla")
+    if prefill != "fa4":
+        able |= {"trtllm_mha"} if not latent else {"flashmla"} if not request.since("0.5.18") else set()
+    if decode not in able:
+        state.reject(f"{decode} reads no {cache} cache: {', '.join(sorted(able))} do")
 
 
 def _trtllm_mha(request: Request) -> None:

@@ -9,7 +9,6 @@ from optimizer.engines import catalogue, silent
 from optimizer.engines.base import Explanation, FailureContext
 from optimizer.engines.causes import Catalogue, Stage, Tier, cause, marks
 from optimizer.engines.explain import explain as explain_with
-from optimizer.engines.policy import NONE
 
 C, D, G, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.SYMPTOM
 
@@ -66,7 +65,8 @@ CAUSES = (
         remedy="try another {attn} or release; {no_graph} only to confirm. The hints about memory printed below "
         "it do not apply",
         unless=r"out of memory|selected index k|custom_all_?reduce|no kernel image|unsupported arch"
-        r"|torch\.o|undefined symbol|is not supported|assertionerror|ninja|nvcc",
+        r"|torch\.o|undefined symbol|is not supported|assertionerror|ninja|nvcc|gloo/transport|nccl error"
+        r"|ncclsystemerror|remote process",
     ),
     cause(
         "oom_cuda_graph_capture",
@@ -132,5 +132,4 @@ CATALOGUE = Catalogue("sglang", (*CAUSES, *catalogue.SYSTEM, *catalogue.PYTHON),
 
 def explain(text: str, context: FailureContext) -> Explanation:
     """Explain a failure of SGLang from its log (all ranks) and what else is known; label `none` when there is none."""
-    found = explain_with(CATALOGUE, text, context)
-    return silent.from_log(CATALOGUE.engine, text) or found if found.label == NONE else found
+    return silent.or_silent(CATALOGUE.engine, text, explain_with(CATALOGUE, text, context), context.config)

@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-from optimizer.engines.flagtable import FlagTable, load_table
+from optimizer.engines.flagtable import FlagTable, Reading, load_table
 
 HELP_OPTION = re.compile(r"(?<![\w-])--([a-z0-9][A-Za-z0-9-]*)")
 HELP_LINE = re.compile(r"^\s{1,8}-")
@@ -19,7 +19,7 @@ VERSION = re.compile(r"(\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?)")
 @functools.cache
 def table() -> FlagTable:
     """Return the flag table, read once."""
-    return load_table("optimizer.engines.sglang")
+    return load_table("optimizer.engines.sglang", Reading(beginnings=True))
 
 
 def help_names(text: str) -> frozenset[str]:
@@ -33,11 +33,6 @@ def help_names(text: str) -> frozenset[str]:
             option_part = line if usage else re.split(r"\s{2,}", line.strip(), maxsplit=1)[0]
             names.update(HELP_OPTION.findall(option_part))
     return frozenset(names)
-
-
-def help_argv(command: Sequence[str]) -> list[str]:
-    """Return the command that prints the flags."""
-    return [*command, "--help"]
 
 
 def version_argv(command: Sequence[str]) -> list[str]:

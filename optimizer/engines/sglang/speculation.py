@@ -17,6 +17,8 @@ _COUNTERS = "generated tokens (first of each request left out) per verify step o
 _META_INFO = "(completion tokens - 1) per verify step, summed over requests"
 
 _DRAFTED = ("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
+ASKED_BY = ("speculative-algorithm", "speculative-algo")
+"""Flags that ask for speculation, in any spelling, whether or not they are enough for it."""
 
 
 def from_counters(before: str, after: str) -> SpeculationSample:

@@ -9,7 +9,6 @@ from optimizer.engines import catalogue, silent
 from optimizer.engines.base import Explanation, FailureContext
 from optimizer.engines.causes import Catalogue, Stage, Tier, cause, marks
 from optimizer.engines.explain import explain as explain_with
-from optimizer.engines.policy import NONE
 
 C, D, G, S = Tier.CAUSE, Tier.DECISIVE, Tier.GENERAL, Tier.SYMPTOM
 
@@ -152,5 +151,4 @@ CATALOGUE = Catalogue("vllm", (*CAUSES, *catalogue.SYSTEM, *catalogue.PYTHON), S
 
 def explain(text: str, context: FailureContext) -> Explanation:
     """Explain a failure of vLLM from its log (all processes) and what else is known; `none` when there is none."""
-    found = explain_with(CATALOGUE, text, context)
-    return silent.from_log(CATALOGUE.engine, text) or found if found.label == NONE else found
+    return silent.or_silent(CATALOGUE.engine, text, explain_with(CATALOGUE, text, context), context.config)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optimizer.engines.base import FlagValue
-from optimizer.engines.flagtable import FlagTable, load_table
+from optimizer.engines.flagtable import FlagTable, Reading, load_table
 
 HELP_OPTION = re.compile(r"(?<![\w-])--?([a-zA-Z][A-Za-z0-9-]*)")
 HELP_LINE = re.compile(r"^\s{1,8}-")
@@ -24,7 +24,7 @@ SPEC_KEYS = {"method": "spec-method", "model": "spec-model", "num_speculative_to
 @functools.cache
 def table() -> FlagTable:
     """Return the flag table, read once."""
-    return load_table("optimizer.engines.vllm")
+    return load_table("optimizer.engines.vllm", Reading(beginnings=True, underscores=True))
 
 
 @functools.cache
@@ -48,11 +48,6 @@ def help_names(text: str) -> frozenset[str]:
             names.update(HELP_OPTION.findall(re.split(r"\s{2,}", line.strip(), maxsplit=1)[0]))
     names.update(name for name, (owner, _) in virtual_names().items() if owner in names)
     return frozenset(names)
-
-
-def help_argv(command: Sequence[str]) -> list[str]:
-    """Return the command that prints all flags."""
-    return [*command, "--help=all"]
 
 
 def version_argv(command: Sequence[str]) -> list[str]:

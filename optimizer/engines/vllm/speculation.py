@@ -10,6 +10,8 @@ from optimizer.engines.base import SpeculationSample
 from optimizer.engines.prometheus import difference, parse
 
 _DEFINITION = "1 + accepted / drafts; steps without a draft are not counted"
+ASKED_BY = ("speculative-config", "spec-method", "spec-model", "spec-tokens", "sc")
+"""Flags that ask for speculation, in any spelling, whether or not they are enough for it."""
 
 
 def from_counters(before: str, after: str) -> SpeculationSample:

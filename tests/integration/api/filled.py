@@ -12,12 +12,13 @@ from typing import Any
 
 import sqlalchemy
 
-from storage import events, hosts, leases, logs, measurements, migrate, studies, trials, verdicts
+from storage import events, hosts, leases, logs, measurements, migrate, series, studies, trials, verdicts
 from storage.engine import Database, open_database
 from storage.records import (
     HostRecord,
     MeasurementRecord,
     RequestRecord,
+    SeriesRecord,
     StudyRecord,
     TrialRecord,
     VerdictRecord,
@@ -169,12 +170,65 @@ def add_measurement(db: Database, study: StudyRecord, number: int, fence: int, t
     )
     with db.write() as conn:
         measurements.add(conn, record, requests, host=study.host, fence=fence)
+        times = [i * 0.5 for i in range(30)]
+        counted = [("engine", "decode_tok_s", tok_s), ("gpu0", "power_w", 620.0), ("gpu1", "power_w", 605.0)]
+        series.put(
+            conn,
+            [
+                SeriesRecord(study.id, number, source, name, START, times, [v * rng.uniform(0.95, 1.05) for _ in times])
+                for source, name, v in counted
+            ],
+            host=study.host,
+            fence=fence,
+        )
         logs.put(
             conn,
             study.id,
             number,
             b"[2026-03-02 21:00:01] server_args=...\nThe server is fired up and ready to roll!\n",
         )
+
+
+def add_live_trial(db: Database, study: StudyRecord, now: datetime) -> int:
+    """Store a start that is loading now, with the events and the end of the log that the worker has written so far."""
+    fence = take_lease(db, study.host)
+    record = TrialRecord(
+        study.id, 0, "explore", "launching", "key-live", {"speculative-num-steps": 6}, now, phase="load",
+        effective=SPEC["launch"]["flags"], launch_command=command({"speculative-num-steps": 6}), started_at=now,
+    )  # fmt: skip
+    with db.write() as conn:
+        number = trials.add(conn, record, host=study.host, fence=fence)
+        for i, phase in enumerate(("preflight", "launch", "load")):
+            events.append(conn, study.id, "phase", {"number": number, "phase": phase}, now + timedelta(seconds=i))
+        events.append(conn, study.id, "stage", {"number": number, "stage": "Capture cuda graph begin"}, now)
+        lines = [f"[21:44:{i:02d} TP0] Load weight: {i * 3} % done" for i in range(30)]
+        logs.put(conn, study.id, number, "\n".join(lines).encode(), host=study.host, fence=fence)
+    return number
+
+
+def examine(db: Database, name: str = HOST) -> None:
+    """Store findings of the doctor for a host."""
+    found = [
+        ("ssh", "ok", "connected and logged in, 0.31 s", ""),
+        ("gpus", "ok", "8 x NVIDIA H100 80GB HBM3, driver 560.35.03", ""),
+        ("gpu users", "warning", "GPU 3: python3 of ana 41022 MiB", "ask them, or leave GPU 3 out of the host's file"),
+        ("port", "ok", "8000 is held by python3 (pid 4711)", ""),
+        ("guard", "ok", "none armed", ""),
+    ]
+    findings = [dict(zip(("check", "level", "detail", "remedy"), f, strict=True)) | {"data": {}} for f in found]
+    with db.write() as conn:
+        hosts.update(conn, name, facts={"doctor": {"checked_at": START.isoformat(), "findings": findings}})
+
+
+def account(params: dict[str, Any]) -> dict[str, Any]:
+    """What the search says each change of a winner brought."""
+    parts = [
+        {"name": name, "home": None, "winner": value, "gain": 0.11 - 0.06 * i, "sd": 0.012, "sure": i < 2,
+         "possible": True, "against": {}}
+        for i, (name, value) in enumerate(params.items())
+    ]  # fmt: skip
+    edge = {"name": "mem-fraction-static", "value": 0.9, "side": "highest", "advice": "raise its limit above 0.9"}
+    return {"contributions": parts, "no_effect": ["speculative-attention-mode"], "edges": [edge]}
 
 
 OOM = {
@@ -250,6 +304,7 @@ def fill_night(db: Database, name: str = "kimi-eagle3", *, explored: int = 24, s
                 "ci_high": look.ci_high,
                 "restarts": 8,
                 "params": best[2],
+                "changes": account(best[2]),
             },
             best_trial=best[1],
             finished_at=clock[0] if state == "finished" else None,

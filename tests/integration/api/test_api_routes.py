@@ -131,7 +131,17 @@ def test_every_mistake_of_a_specification_is_told_and_nothing_is_created(service
     assert service.call("GET", f"{V1}/studies").json()["items"] == []
     checked = service.call("POST", f"{V1}/studies/check", bad).json()
     assert checked["valid"] is False and {e["path"] for e in checked["errors"]} == set(problems)
-    assert service.call("POST", f"{V1}/studies/check", spec()).json() == {"valid": True, "errors": []}
+
+
+def test_a_check_tells_names_that_are_unknown_or_taken(service: Service) -> None:
+    unknown = service.call("POST", f"{V1}/studies/check", spec(window="nights")).json()
+    assert [e["path"] for e in unknown["errors"]] == ["host", "window"]
+    filled.add_host(service.db)
+    service.call("POST", f"{V1}/windows", WINDOW)
+    assert service.call("POST", f"{V1}/studies/check", spec(window="nights")).json() == {"valid": True, "errors": []}
+    service.call("POST", f"{V1}/studies", spec())
+    taken = service.call("POST", f"{V1}/studies/check", spec()).json()
+    assert taken["valid"] is False and [e["path"] for e in taken["errors"]] == ["name"]
 
 
 @pytest.mark.parametrize("name", ["", "str", "HostEntry", "x[0]", "a.b", "\x00", "ä" * 300])

@@ -10,7 +10,11 @@ import threading
 
 
 class Proxy:
-    """Carries connections to a port; `cut` breaks them, `freeze` swallows everything, `refuse` lets nobody in."""
+    """Carries connections to a port, until it is told to fail.
+
+    `cut` resets connections, `frozen` holds everything back while set, `swallow` holds back for ever what is connected
+    now (as a firewall that forgot it), `refusing` lets nobody in.
+    """
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -18,6 +22,7 @@ class Proxy:
         self.port = self._listener.getsockname()[1]
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
+        self._swallowed: set[socket.socket] = set()
         self.frozen = threading.Event()
         self.refusing = threading.Event()
         self._stop = threading.Event()
@@ -36,6 +41,11 @@ class Proxy:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
                 sock.close()
+
+    def swallow(self) -> None:
+        """Carry nothing more over the connections of now, without a word to either side; new ones work."""
+        with self._lock:
+            self._swallowed.update(client for client, _ in self._pairs)
 
     def close(self) -> None:
         """End everything."""
@@ -71,7 +81,7 @@ class Proxy:
             while not self._stop.is_set():
                 ready, _, _ = select.select([client, server], [], [], 0.1)
                 for sock in ready:
-                    if self.frozen.is_set():
+                    if self.frozen.is_set() or client in self._swallowed:
                         self._stop.wait(0.1)
                         continue
                     data = sock.recv(65536)

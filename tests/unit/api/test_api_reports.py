@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from api.reports import launch, plots
 from api.reports.export import finite
-from api.reports.importance import effects, importance
-from api.reports.sentences import duration, flag_text, verdict_sentence
+from api.reports.importance import importance
+from api.reports.sentences import duration, flag_text, gain, verdict_sentence
 from storage.records import TrialRecord
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -73,6 +73,16 @@ def test_the_difference_of_two_commands() -> None:
     }
 
 
+def test_what_each_change_brought_is_found_by_its_parameter() -> None:
+    changes = launch.diff("serve --steps 3", "NCCL_PROTO=LL serve --steps 5 --topk 2")
+    parts = [
+        {"name": "steps", "gain": 0.081, "sd": 0.009, "sure": True},
+        {"name": "env.NCCL_PROTO", "gain": 0.002, "sd": 0.01, "sure": False},
+    ]
+    told = {c.name: gain(c.gain, c.gain_sd, c.sure) for c in launch.with_gains(changes, parts)}
+    assert told == {"--steps": "+8.1 % ± 0.9", "NCCL_PROTO": "+0.2 % ± 1.0 ?", "--topk": "-"}
+
+
 def test_a_command_with_an_open_quote_is_still_read() -> None:
     assert launch.read("server --text 'open --port 1")["--port"] == "1"
 
@@ -111,11 +121,6 @@ def test_importance_of_noise_is_not_inflated_by_many_values() -> None:
 def test_importance_says_when_there_are_too_few() -> None:
     found = importance([trial(0, 1.0, a=1)])
     assert found["importance"] == {} and "1 of 8" in found["note"]
-
-
-def test_effects_compare_with_and_without() -> None:
-    found = effects([trial(0, 100.0, a=1), trial(1, 120.0, a=2), trial(2, 110.0, a=2)], {"a": 2, "absent": 1})
-    assert [(e.name, round(e.ratio, 2), e.starts_with) for e in found] == [("a", 1.15, 2)]
 
 
 def test_numbers_that_json_cannot_write_become_null() -> None:

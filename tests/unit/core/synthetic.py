@@ -23,11 +23,12 @@ from optimizer.plan import full_config
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
 from optimizer.search.canonical import CanonicalSpace
+from optimizer.search.policy import Options
 from optimizer.search.study import open_study, result_of
 from optimizer.spec import HostEntry, StudySpec
 from storage import measurements, studies, trials
 from storage.engine import Database
-from storage.records import MeasurementRecord, TrialRecord
+from storage.records import MeasurementRecord, RequestRecord, TrialRecord
 
 PROMPTS = ("code", "prose", "reasoning", "json", "summary")
 
@@ -42,6 +43,8 @@ class World:
     seed: int = 1
     started: list[Proposal] = field(default_factory=list)
     wrong_output: Callable[[Config], bool] = lambda config: False
+    under_load: Callable[[Config], float] | None = None
+    """Speed of a stream at concurrency 8, where the workload has it."""
 
     def trial(self, run: StudyRun, proposal: Proposal) -> TrialRecord:
         """Stand in for `run_trial`: the same rows, drawn."""
@@ -61,10 +64,11 @@ class World:
             number = trials.add(conn, record, **guard)
             fields = {"finished_at": now, **(self._failed(failure) if failure else self._measured(run, config))}
             tok_s = fields.pop("tok_s", None)
+            asked = fields.pop("requests", [])
             trials.update(conn, run.study.id, number, **guard, **fields)
             if tok_s:
                 row = MeasurementRecord(run.study.id, number, "f", "direct", tok_s, fields["metrics"], now, 1.0)
-                measurements.add(conn, row, [], **guard)
+                measurements.add(conn, row, asked, **guard)
             done = trials.get(conn, run.study.id, number)
         if done.optuna_number is not None and done.state != "interrupted":
             run.search.tell(done.optuna_number, result_of(done))
@@ -83,8 +87,22 @@ class World:
         value = math.exp(sum(math.log(v[0]) for v in tok_s.values()) / len(tok_s))
         ok = not self.wrong_output(config)
         check = {"ok": ok, "agreement": 1.0 if ok else 0.1, "problems": [] if ok else ["answers differ"]}
-        metrics = {"output_tok_s": value, "error_rate": 0.0, "ttft_p99_ms": 10.0}
-        return {"state": "complete", "output_tok_s": value, "metrics": metrics, "tok_s": tok_s, "output_check": check}
+        metrics = {"output_tok_s": value, "output_tok_s@1": value, "error_rate": 0.0, "ttft_p99_ms": 10.0}
+        levels = {1: {p: v[0] for p, v in tok_s.items()}}
+        if self.under_load is not None:
+            metrics["output_tok_s@8"] = self.under_load(config) * start
+            levels[8] = dict.fromkeys(PROMPTS, metrics["output_tok_s@8"])
+        asked = [_request(p, level, speed) for level, speeds in levels.items() for p, speed in speeds.items()]
+        told = {"metrics": metrics, "tok_s": tok_s, "requests": asked, "output_check": check}
+        return {"state": "complete", "output_tok_s": value, **told}
+
+
+def _request(prompt: str, level: int, speed: float) -> RequestRecord:
+    """A request of 100 tokens at this speed."""
+    took = 100 / speed
+    return RequestRecord(
+        prompt, "code", level, 0, 0.0, 0.01, took, 10, 100, 100, [0.01, took], [1, 99], "stop", None, "x"
+    )
 
 
 def open_synthetic(db: Database, spec: StudySpec, study_id: str) -> StudyRun:
@@ -98,11 +116,12 @@ def open_synthetic(db: Database, spec: StudySpec, study_id: str) -> StudyRun:
     space = spec_space.parse(spec.space.model_dump(exclude_none=True), presets={}, fixed=set(spec.launch.flags))
     lease = claim(db, study.host, "synthetic", study.id, clock=SystemClock(), ttl_s=1e6, renew_s=1e6)
     assert lease is not None
-    workload = workloads.from_spec({"preset": "five-prompts"})
+    workload = workloads.from_spec(spec.workload)
+    options = Options.for_objective(spec.objective.subject_to, spec.objective.levels)
     return StudyRun(
         db=db, study=study, spec=spec, host=spec.host, engine=engine, version=None, hardware=SimpleNamespace(),  # type: ignore[arg-type]
         known_flags=frozenset(), workload=replace(workload, prompts=tuple(_named(workload.prompts))),
-        search=open_study("memory", f"{study.name}-{study.id}", space=CanonicalSpace(space), seed=spec.seed),
+        search=open_study("memory", study.id, space=CanonicalSpace(space), seed=spec.seed, options=options),
         link=SimpleNamespace(name="synthetic"), lease=lease, clock=SystemClock(),  # type: ignore[arg-type]
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
 from optimizer.spec import parse_study
 from optimizer.studies import StudyState
+from storage import events
 from storage.engine import Database, open_database
 from storage.migrate import upgrade
 from tests.unit.core.synthetic import World, open_synthetic
@@ -32,8 +33,8 @@ def db(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-def study_run(db: Database, **budget: Any) -> StudyRun:
-    data = yaml.safe_load(DEMO.read_text())
+def study_run(db: Database, *, more: dict[str, Any] | None = None, **budget: Any) -> StudyRun:
+    data = yaml.safe_load(DEMO.read_text()) | (more or {})
     data["space"] = {
         "parameters": {
             "threads": {"choice": [1, 2, 3, 4]},
@@ -75,6 +76,33 @@ def test_a_truly_faster_configuration_is_proven(db: Database, monkeypatch: pytes
     arms = [p.arm for p in world.started if p.kind == "confirm"]
     assert abs(arms.count("baseline") - arms.count(verdict["candidate_key"])) <= 1
     assert any(c["name"] == "threads" for c in verdict["changes"]["contributions"])
+
+
+def test_what_was_learnt_and_what_it_costs_is_told(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = study_run(db)
+    verdict = play(run, World(faster_with_threads), monkeypatch)
+    assert verdict["importance"]["output_tok_s"]["threads"] > 0.8
+    assert "flash-attn" in verdict["changes"]["no_effect"] or verdict["importance"]["output_tok_s"]["flash-attn"] < 0.1
+    assert any(e["name"] == "threads" for e in verdict["changes"]["edges"])
+    with db.read() as conn:
+        notes = [e.data["text"] for e in events.since(conn, 0, study_id=run.study.id, limit=1000) if e.kind == "note"]
+    assert [n for n in notes if "this space has 32 servers; 14 starts are about" in n] == [notes[0]]
+
+
+def test_weighed_levels_of_concurrency_decide_together(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {
+        "workload": {"preset": "five-prompts", "concurrency": [1, 8]},
+        "objective": {"levels": {1: 0.5, 8: 0.5}},
+    }
+    run = study_run(db, more=more)
+    alone, loaded = {1: 60, 2: 90, 3: 100, 4: 130}, {1: 50, 2: 40, 3: 60, 4: 20}
+    world = World(lambda c: alone[int(c["threads"])], under_load=lambda c: loaded[int(c["threads"])])
+    verdict = play(run, world, monkeypatch)
+    assert verdict["outcome"] == "win"
+    assert verdict["params"]["threads"] == 3
+    assert verdict["ratio"] == pytest.approx((100 * 60 / (90 * 40)) ** 0.5, rel=0.05)
+    assert verdict["best_by_level"]["1"]["params"]["threads"] == 4
+    assert verdict["best_by_level"]["8"]["params"]["threads"] == 3
 
 
 def test_where_the_default_is_best_the_answer_is_no_win(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

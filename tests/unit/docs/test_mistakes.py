@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from api.cli.main import main
 from api.demo.assets import free_port
@@ -27,16 +25,14 @@ budgett: {trials: 3}
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to work in, a data folder of its own, and nobody at the service's address."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RATCHET_DB_URL", f"sqlite:///{tmp_path / 'r.db'}")
     monkeypatch.setenv("RATCHET_API_URL", f"http://127.0.0.1:{free_port()}")
     monkeypatch.delenv("RATCHET_API_KEY", raising=False)
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    before = structlog.get_config()  # `serve` sets its own up before it refuses
-    yield tmp_path
-    structlog.configure(**before)
+    return tmp_path
 
 
 def ratchet(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

@@ -61,9 +61,11 @@ def test_a_checkpoint_with_draft_layers_needs_no_second_one() -> None:
 
 
 def test_long_sequences_are_a_warning() -> None:
-    assert draft_fit(TARGET, HEAD3, asked("EAGLE3", **{"context-length": 8192})) == []
-    assert "2048" in draft_warnings(HEAD3, asked("EAGLE3"), 8192)[0]
-    assert draft_warnings(HEAD3, asked("EAGLE3"), 1000) == []
+    long = asked("EAGLE3", **{"context-length": 8192})
+    assert draft_fit(TARGET, HEAD3, long) == []
+    assert "2048" in draft_warnings(HEAD3, long)[0]
+    assert draft_warnings(HEAD3, asked("EAGLE3", **{"context-length": 1000})) == []
+    assert draft_warnings(HEAD3, asked("EAGLE3")) == []
 
 
 def test_opposite_failures_narrow_the_interval() -> None:

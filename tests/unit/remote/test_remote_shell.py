@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterator
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
+from paramiko.buffered_pipe import BufferedPipe
 
 from optimizer.clock import Deadline
 from optimizer.remote import wire
+from optimizer.remote.base import Completed
 from optimizer.remote.shell import RemoteShell
 
 
@@ -19,21 +22,17 @@ class Transport:
 
 
 class Channel:
-    """Holds the pieces a peer sent; a pipe wakes the reader as paramiko's does."""
+    """Holds the pieces a peer sent, in paramiko's own buffers."""
 
     closed = False
     eof_received = False
 
     def __init__(self) -> None:
-        self.reader, self.writer = os.pipe()
-        self.out = bytearray()
-        self.err = bytearray()
+        self.in_buffer: Any = BufferedPipe()
+        self.in_stderr_buffer: Any = BufferedPipe()
 
     def exec_command(self, command: str) -> None:
         assert command == wire.REMOTE_COMMAND
-
-    def fileno(self) -> int:
-        return self.reader
 
     def send_ready(self) -> bool:
         return True
@@ -45,36 +44,30 @@ class Channel:
         return len(data)
 
     def give(self, out: bytes = b"", err: bytes = b"") -> None:
-        self.out.extend(out)
-        self.err.extend(err)
-        os.write(self.writer, b"*")
+        if out:
+            self.in_buffer.feed(out)
+        if err:
+            self.in_stderr_buffer.feed(err)
 
     def recv_ready(self) -> bool:
-        return bool(self.out)
+        return bool(self.in_buffer.read_ready())
 
     def recv_stderr_ready(self) -> bool:
-        return bool(self.err)
+        return bool(self.in_stderr_buffer.read_ready())
 
     def recv(self, most: int) -> bytes:
-        taken = bytes(self.out[:most])
-        del self.out[:most]
-        return taken
+        return bytes(self.in_buffer.read(most))
 
     def recv_stderr(self, most: int) -> bytes:
-        taken = bytes(self.err[:most])
-        del self.err[:most]
-        return taken
+        return bytes(self.in_stderr_buffer.read(most))
 
     def close(self) -> None:
         self.closed = True
 
 
 @pytest.fixture
-def channel() -> Iterator[Channel]:
-    made = Channel()
-    yield made
-    os.close(made.reader)
-    os.close(made.writer)
+def channel() -> Channel:
+    return Channel()
 
 
 def shell_on(channel: Channel) -> RemoteShell:
@@ -106,3 +99,46 @@ def test_a_shell_that_ends_before_its_script_is_broken(channel: Channel) -> None
     channel.eof_received = True
     with pytest.raises(EOFError):
         shell_on(channel).talk(wire.Conversation("", nonce="n"), Deadline.after(5))
+
+
+def test_a_shell_has_no_descriptor_that_a_late_answer_could_be_written_to_after_its_close(channel: Channel) -> None:
+    """paramiko's thread writes to a channel's descriptor without a lock; EBADF there ends the whole connection."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    shell = shell_on(channel)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    shell.close()
+    channel.give(err=b"late")
+
+
+def test_a_ring_of_one_stream_is_not_lost_when_the_other_is_emptied(channel: Channel) -> None:
+    conversation = wire.Conversation("", nonce="n")
+    pieces = (
+        [b"\n<ratchet-n>\n", b"a" * 10, b"\n</ratchet-n 0>\n"],
+        [b"\n<ratchet-n>\n", b"b" * 10, b"\n</ratchet-n>\n"],
+    )
+
+    def peer() -> None:
+        for out, err in zip(*pieces, strict=True):
+            time.sleep(0.01)
+            channel.give(out=out)
+            channel.give(err=err)
+
+    feeder = threading.Thread(target=peer)
+    feeder.start()
+    shell_on(channel).talk(conversation, Deadline.after(30))
+    feeder.join()
+    assert conversation.result() == Completed(0, b"a" * 10, b"b" * 10)
+
+
+def test_endless_output_ends_at_the_deadline(channel: Channel) -> None:
+    class Endless(Channel):
+        def recv_ready(self) -> bool:
+            return True
+
+        def recv(self, most: int) -> bytes:
+            return b"y\n"
+
+    conversation = wire.Conversation("", nonce="n")
+    shell = shell_on(Endless())
+    shell.talk(conversation, Deadline.after(0.1))
+    assert not conversation.finished() and not shell.usable

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from optimizer.search import feasibility, policy
+from optimizer.search.acquisition import log_expected_gain, most_promising
 from optimizer.search.encoding import Encoder, distances, one_hot
-from optimizer.search.gp import Prior, _Objective, _prior_means, _prior_sds, fit
+from optimizer.search.gp import Objective, Prior, fit
 from optimizer.search.history import Observation
 from optimizer.search.limits import chance_of_keeping, keeps
 from optimizer.search.speed import fit_speed
@@ -42,11 +45,10 @@ def test_predicts_what_it_has_not_seen() -> None:
 def test_the_gradient_is_the_derivative() -> None:
     encoder = Encoder(SPACE)
     seen = observations(12)
-    gap = distances(*[encoder.encode([o.features for o in seen])] * 2)
-    targets = np.linspace(-1, 1, 12)
-    prior = Prior()
-    objective = _Objective(gap, targets, np.zeros((12, 12)), _prior_means(prior, 5, 0.2), _prior_sds(prior, 5))
-    at = np.linspace(-1.5, 0.5, 8)
+    rows = encoder.encode([o.features for o in [*seen, seen[0]]])
+    drift = np.exp(-np.abs(np.subtract.outer(np.arange(13.0), np.arange(13.0))) / 5)
+    objective = Objective(rows, np.linspace(-1, 1, 13), np.zeros((13, 13)), drift, *Prior().moments(5, 0.2))
+    at = np.linspace(-1.5, 0.5, 11)
     gradient = objective(at)[1]
     for i in range(len(at)):
         step = np.zeros(len(at))
@@ -106,6 +108,24 @@ def test_ratios_to_the_baseline_undo_drift() -> None:
     encoder = Encoder(SPACE)
     means = [fit_speed(encoder, seen).measured_means() for seen in (plain, drifted)]
     assert np.allclose(means[0] - np.log(90.0), means[1], atol=0.01)
+
+
+def test_drift_is_told_apart_by_repeats_of_one_configuration() -> None:
+    drift = np.linspace(1.0, 0.7, 36)
+    seen: list[Observation] = []
+    plain = iter(observations(40))
+    home = next(plain)
+    for i, factor in enumerate(drift):
+        o = home if i % 6 == 0 else next(plain)
+        seen.append(replace(o, value=(o.value or 0) * factor))
+    encoder = Encoder(SPACE)
+    rest = observations(90)[40:]
+    truth = np.log([o.value or 0.0 for o in rest])
+    rows = encoder.encode([o.features for o in rest])
+    aware = fit_speed(encoder, seen).predict(rows)[0]
+    blind = fit(encoder.encode([o.features for o in seen]), np.log([o.value or 1.0 for o in seen])).predict(rows)[0]
+    spread = [float(np.std(mean - truth)) for mean in (aware, blind)]
+    assert spread[0] < 0.7 * spread[1]
 
 
 def test_learns_a_conjunction_from_few_failures() -> None:
@@ -178,14 +198,30 @@ def test_gain_per_hour_prefers_the_cheap_among_equals() -> None:
 
 def test_the_logarithm_of_the_gain_is_smooth_far_below_the_best() -> None:
     mean = np.linspace(-3.0, 1.0, 400)
-    gain = policy.log_expected_gain(mean, np.full(400, 0.05), 0.0)
+    gain = log_expected_gain(mean, np.full(400, 0.05), 0.0)
     assert np.all(np.isfinite(gain))
     assert np.all(np.diff(gain) > 0)
+
+
+def test_the_maximum_is_found_without_asking_for_every_survival() -> None:
+    rng = np.random.default_rng(0)
+    score, chance = rng.normal(size=5000), rng.uniform(0.01, 1.0, 5000)
+    asked: list[int] = []
+
+    def survival(rows: np.ndarray) -> np.ndarray:
+        asked.extend(rows)
+        return np.asarray(chance[rows])
+
+    found, best = most_promising(score, survival)
+    assert found == int(np.argmax(score + np.log(chance)))
+    assert best == pytest.approx(float(np.max(score + np.log(chance))))
+    assert len(asked) < 2500
 
 
 def test_the_objective_of_a_specification_becomes_options() -> None:
     from optimizer.spec import Limit
 
-    options = policy.Options.for_objective({"ttft_p99_ms": Limit(max=800.0)}, {1: 0.7, 8: 0.3})
+    options = policy.Options.for_objective({"ttft_p99_ms": Limit(max=800.0)}, {1: 0.7, 8: 0.3}, per_hour=True)
+    assert options.per_hour
     assert options.limits == {"ttft_p99_ms": (None, 800.0)}
     assert options.levels == {1: 0.7, 8: 0.3}
