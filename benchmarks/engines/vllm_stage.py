@@ -67,7 +67,7 @@ class Stage:
             data["baseline"]["restarts"] = 1
             data["budget"] |= {"confirm_restarts": 2, "soak_s": 0}
             data["workload"] |= {"max_tokens": 32, "prompts": data["workload"]["prompts"][:2]}
-            data["space"]["parameters"]["enforce-eager"] = None
+            del data["space"]["parameters"]["enforce-eager"]
             del data["space"]["known"][0]["flags"]["enforce-eager"]
         return data
 

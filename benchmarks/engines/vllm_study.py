@@ -49,7 +49,9 @@ def study(stage: Stage, count: int, *, quick: bool) -> Iterator[Row]:
             [ratchet, "run", spec, "--json", "--db", url], stdout=subprocess.PIPE, check=False,
             env={**os.environ, "RATCHET_HOME": str(stage.folder)},
         )  # fmt: skip
-        document = json.loads(done.stdout or "{}")
+        if not done.stdout:
+            raise SystemExit(f"the study did not begin: status {done.returncode}")
+        document = json.loads(done.stdout)
         yield Row("study", document.get("state") == "finished", str(document.get("sentence") or document))
         yield Row("home serves again", answers(stage.port), f"port {stage.port}")
     yield from recorded(url)
