@@ -20,7 +20,7 @@ from optimizer.bench import workload as workloads
 from optimizer.bench.base import RequestSample
 from optimizer.clock import Deadline
 from optimizer.engines.base import Config, LaunchPlan
-from optimizer.errors import PortTaken, ServerFailed
+from optimizer.errors import PortTaken, ServerFailed, WrongServer
 from optimizer.http import Probe
 from optimizer.remote import process
 from optimizer.remote.base import HostLink, RunningServer
@@ -98,6 +98,8 @@ def port_taken(stage: Stage, link: HostLink) -> Iterator[Row]:
     with server(stage, link, plan) as started, holder(free):
         try:
             wait_ready(link, started, plan)
+        except WrongServer as error:
+            yield Row("port taken during the start", True, error.message)
         except ServerFailed as failure:
             found = failure.explanation
             keep(stage, "port taken", failure.log_tail)

@@ -23,6 +23,14 @@ def engine_line(speculation: str = "None", eager: bool = True, caching: bool = T
     )
 
 
+def test_the_help_lists_the_flags_of_every_group() -> None:
+    assert ENGINE.help_argv(["/opt/vllm/bin/vllm", "serve"]) == ["/opt/vllm/bin/vllm", "serve", "--help=all"]
+    groups = "usage: vllm serve [model_tag] [options]\n  --help=listgroup\nFor more: --help=ModelConfig\n"
+    flags = "CacheConfig:\n  --block-size BLOCK_SIZE   Size of a block.\n  --enforce-eager, --no-enforce-eager\n"
+    assert not {"block-size", "enforce-eager"} & ENGINE.check_help(groups)
+    assert {"block-size", "enforce-eager", "no-enforce-eager"} <= ENGINE.check_help(flags)
+
+
 def test_the_log_tells_the_resolved_configuration() -> None:
     spec = "SpeculativeConfig(method='ngram', model=None, num_spec_tokens=5)"
     text = "INFO [scheduler.py:308] Chunked prefill is enabled with max_num_batched_tokens=4096.\n" + engine_line(spec)
