@@ -26,6 +26,16 @@ CAUSES = (
     ),
     cause(
         "disk_or_shm_full",
+        D,
+        r"file \".{0,200}multiprocessing/synchronize\.py\", line \d+, in __setstate__",
+        near=r"filenotfounderror: ",
+        summary="a semaphore in /dev/shm was removed while the server started",
+        remedy="find what cleans /dev/shm: systemd when a login ends (loginctl enable-linger), or a cleaner",
+        retry=True,
+        stop=False,
+    ),
+    cause(
+        "disk_or_shm_full",
         C,
         r"no space left on device",
         r"\berrno 28\b|os error 28\b|\benospc\b",
