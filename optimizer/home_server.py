@@ -10,10 +10,10 @@ import structlog
 
 from optimizer import evidence, home_row
 from optimizer.clock import Deadline
-from optimizer.errors import HostError, PortTaken
+from optimizer.errors import NotFound, PortTaken, RatchetError
 from optimizer.http import Probe
 from optimizer.plan import argv_to_keep, plan_server
-from optimizer.remote import guard, home, process
+from optimizer.remote import gpu, guard, home, process
 from optimizer.remote.base import HomeServer
 from optimizer.run import StudyRun
 from storage import hosts
@@ -24,6 +24,8 @@ STOP_TIMEOUT_S = 180.0
 START_RESERVE_S = 120.0
 """On top of three times what the plain server needed so far, before home is called not back."""
 GENERATION_TIMEOUT_S = 120.0
+MISSED_RENEWALS = 3
+"""A shorter grace than this many renewals would take a late one for a death."""
 
 
 def take_over(run: StudyRun) -> None:
@@ -47,6 +49,13 @@ def take_over(run: StudyRun) -> None:
             run.link, run.home, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(STOP_TIMEOUT_S)
         )
     run.say("home", state="stopped")
+    warn_of_foreign_load(run)
+
+
+def warn_of_foreign_load(run: StudyRun) -> None:
+    """Name who else computes on the host's GPUs, now that nothing of ours or of home does; nobody is touched."""
+    for index, who, mib in gpu.users(run.link, run.host.gpus):
+        run.warn(f"GPU {index} is also used by {who}, {mib} MiB: Ratchet leaves it alone, and measurements may suffer")
 
 
 def report_guard(run: StudyRun) -> None:
@@ -111,7 +120,18 @@ def arm_guard(run: StudyRun) -> None:
     if run.home is None or not run.host.guard.enabled:
         return
     server = run.home
-    grace_s = run.host.guard.grace_s
+    grace_s = max(run.host.guard.grace_s, MISSED_RENEWALS * run.lease.renew_s)
+
+    def arm() -> None:
+        guard.arm(
+            run.link,
+            server,
+            run_dir=run.host.run_dir,
+            fence=run.lease.fence,
+            deadline_at=run.lease.ends_at,
+            grace_s=grace_s,
+            deadline=Deadline.after(60),
+        )
 
     def renew() -> None:
         try:
@@ -123,19 +143,17 @@ def arm_guard(run: StudyRun) -> None:
                 grace_s=grace_s,
                 deadline=Deadline.after(30),
             )
-        except HostError as error:
+        except NotFound:  # somebody removed the run directory, and the guard in it
+            arm()
+
+    def keep_alive() -> None:
+        try:
+            renew()
+        except RatchetError as error:
             log.warning("guard.renew_failed", host=run.host.name, error=error.message)
 
-    guard.arm(
-        run.link,
-        server,
-        run_dir=run.host.run_dir,
-        fence=run.lease.fence,
-        deadline_at=run.lease.ends_at,
-        grace_s=grace_s,
-        deadline=Deadline.after(60),
-    )
-    run.lease.on_renew = renew
+    arm()
+    run.lease.on_renew = keep_alive
     run.say("guard", state="armed", grace_s=grace_s)
 
 

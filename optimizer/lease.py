@@ -54,7 +54,7 @@ class LeaseKeeper:
         """Seconds of window that were left when the host was claimed; None without a window."""
         self.on_renew: Callable[[], None] | None = None
         self._ttl_s = ttl_s
-        self._renew_s = renew_s
+        self.renew_s = renew_s
         self._held_until = clock.monotonic() + ttl_s
         self._reason: str | None = None
         self._lost = False
@@ -123,13 +123,13 @@ class LeaseKeeper:
         return self._reason
 
     def _keep(self) -> None:
-        next_renewal = self._clock.monotonic() + self._renew_s
+        next_renewal = self._clock.monotonic() + self.renew_s
         while not self._done.wait(WATCH_EVERY_S):
             try:
                 self._watch()
                 if self._clock.monotonic() >= next_renewal:
                     self._renew()
-                    next_renewal = self._clock.monotonic() + self._renew_s
+                    next_renewal = self._clock.monotonic() + self.renew_s
             except StorageError as error:
                 log.warning("lease.database_unavailable", host=self.host, error=str(error))
 

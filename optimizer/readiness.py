@@ -7,17 +7,17 @@ Death, a stall, or a wrong server end the wait early, with the cause.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
+from optimizer import deaths
 from optimizer.clock import Deadline, SystemClock
-from optimizer.engines.base import Blame, Explanation, FailureContext, FlagValue, LaunchPlan, Readiness
+from optimizer.engines.base import Blame, Explanation, FlagValue, LaunchPlan
 from optimizer.engines.registry import find_engine
 from optimizer.errors import ServerFailed, WrongServer
 from optimizer.http import Probe
-from optimizer.remote import process
+from optimizer.remote import kernel, process
 from optimizer.remote.base import HostLink, RunningServer, ServerStatus
 
 A = TypeVar("A")
@@ -27,6 +27,8 @@ LAST_POLL_S = 0.5
 STALL_S = 300.0
 """No log growth and no CPU time for this long is a hang (a leftover JIT lock, a rendezvous): longer than any silent
 phase of a healthy start seen in public logs (weights from a cold disk use CPU time)."""
+ASK_KERNEL_S = 5.0
+"""Between two questions to the kernel about processes that are gone: compilers come and go all the time."""
 GENERATION_TIMEOUT_S = 120.0
 LOG_TAIL_BYTES = 400_000
 
@@ -40,20 +42,39 @@ class Ready:
     running_config: dict[str, FlagValue]
     differences: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """Flag: (planned, running); recorded as the effective configuration, never ignored."""
+    pids: frozenset[int] = frozenset()
+    """Its processes at that moment."""
 
 
 class _Watch:
-    """Follows one starting server: its log by offset, its stages, and when it last showed life."""
+    """Follows one starting server: its log by offset, its stages, its processes, and when it last showed life."""
 
-    def __init__(self, hints: tuple[str, ...], on_log: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        link: HostLink,
+        server: RunningServer,
+        plan: LaunchPlan,
+        engine_name: str,
+        on_stage: Callable[[str], None],
+        on_log: Callable[[bytes], None],
+    ) -> None:
+        self._link = link
+        self._server = server
+        self._plan = plan
+        self._engine_name = engine_name
+        self._on_stage = on_stage
         self._on_log = on_log
-        self._hints = [re.compile(h, re.IGNORECASE) for h in hints]
+        self.readiness = find_engine(engine_name).readiness(plan)
+        self._hints = [re.compile(h, re.IGNORECASE) for h in self.readiness.log_hints]
         self._clock = SystemClock()
         self._started = self._clock.monotonic()
         self._last_life = self._started
         self._last_cpu = -1
-        self.offset = 0
-        self.tail = b""
+        self._asked_kernel = self._started
+        self._gone: set[int] = set()
+        self._offset = 0
+        self._tail = b""
+        self.pids: frozenset[int] = frozenset()
         self.stages_s: dict[str, float] = {}
 
     @property
@@ -64,27 +85,61 @@ class _Watch:
     def stalled_s(self) -> float:
         return self._clock.monotonic() - self._last_life
 
-    def see(self, status: ServerStatus) -> list[str]:
-        """Take one poll in; return the stages that were reached by it."""
+    @property
+    def text(self) -> str:
+        return self._tail.decode("utf-8", "replace")
+
+    def reached(self, stage: str) -> None:
+        self.stages_s[stage] = round(self.elapsed_s, 3)
+
+    def look(self) -> ServerStatus:
+        """Poll once. Raises ServerFailed when the server is dead, or a worker was killed that it will wait for."""
+        status = process.status(self._link, self._server, log_offset=self._offset, deadline=Deadline.after(30))
+        self._see(status)
+        if not status.alive:
+            kernel_log = kernel.read(self._link, self._server, pids=self.pids)
+            raise deaths.explained(
+                self._engine_name, self.text, status.exit_code, self._plan.expected, kernel_log=kernel_log
+            )
+        self._look_for_killed_workers(status)
+        return status
+
+    def answer(self, ask: Callable[[], A | None], deadline: Deadline) -> A | None:
+        """Return what the server answers; a question under which the way to the host broke is asked again."""
+        while True:
+            before = self._link.disturbances
+            answer = ask()
+            if answer is not None:
+                return answer
+            self.look()  # connects again if need be
+            if self._link.disturbances == before:
+                return None
+            _raise_if_late(self, self._engine_name, deadline, STALL_S)
+
+    def _see(self, status: ServerStatus) -> None:
         if status.log_chunk or status.cpu_ticks != self._last_cpu:
             self._last_life = self._clock.monotonic()
         self._last_cpu = status.cpu_ticks
-        self.offset += len(status.log_chunk)
-        self.tail = (self.tail + status.log_chunk)[-LOG_TAIL_BYTES:]
+        self._offset += len(status.log_chunk)
+        self._tail = (self._tail + status.log_chunk)[-LOG_TAIL_BYTES:]
         if status.log_chunk:
-            self._on_log(self.tail)
+            self._on_log(self._tail)
         text = status.log_chunk.decode("utf-8", "replace")
-        reached = []
         for hint in self._hints:
             found = hint.search(text)
-            if found and found.group(0) not in self.stages_s:
-                self.stages_s[found.group(0)[:60]] = round(self.elapsed_s, 3)
-                reached.append(found.group(0)[:60])
-        return reached
+            stage = found.group(0)[:60] if found else ""
+            if stage and stage not in self.stages_s:
+                self.reached(stage)
+                self._on_stage(stage)
 
-    @property
-    def text(self) -> str:
-        return self.tail.decode("utf-8", "replace")
+    def _look_for_killed_workers(self, status: ServerStatus) -> None:
+        """A launcher waits for ever for a rank that the kernel killed; compilers that ended are no reason to ask."""
+        self._gone |= self.pids - set(status.pids)
+        self.pids = frozenset(status.pids)
+        if self._gone and self._clock.monotonic() - self._asked_kernel > ASK_KERNEL_S:
+            self._asked_kernel = self._clock.monotonic()
+            deaths.raise_if_killed(self._link, self._server, self._plan, self._engine_name, self._gone, self.text)
+            self._gone.clear()
 
 
 def wait_until_ready(
@@ -109,45 +164,36 @@ def wait_until_ready(
         ServerFailed: it died, hangs, or cannot generate; carries the explanation and the log's tail.
         WrongServer: somebody else answers on the port.
     """
-    engine = find_engine(engine_name)
-    readiness = engine.readiness(plan)
-    watch = _Watch(readiness.log_hints, on_log)
+    watch = _Watch(link, server, plan, engine_name, on_stage, on_log)
     deadline = Deadline.after(timeout_s)
     with Probe(url) as probe:
-        _wait_for_health(link, server, readiness, watch, probe, engine_name, plan, deadline, check, on_stage, stall_s)
-        watch.stages_s["healthy"] = round(watch.elapsed_s, 3)
-        _prove_ownership(link, server, watch, plan)
-        asking = partial(_answer, link, server, watch, engine_name, deadline)
-        _prove_generation(asking, link, server, readiness, watch, probe, engine_name, plan, deadline)
-        watch.stages_s["generated"] = round(watch.elapsed_s, 3)
-        running, differences = _read_back(asking, probe, readiness, engine_name, plan)
-    return Ready(url, watch.stages_s, running, differences)
+        _wait_for_health(watch, probe, plan, engine_name, deadline, check, stall_s)
+        watch.reached("healthy")
+        _prove_ownership(watch, server, plan)
+        _prove_generation(watch, probe, engine_name, deadline)
+        watch.reached("generated")
+        info_path = watch.readiness.info_path
+        info = watch.answer(lambda: probe.get_json(info_path), deadline) if info_path else None
+        running, differences = _read_back(info, engine_name, plan)
+    return Ready(url, watch.stages_s, running, differences, watch.pids)
 
 
 def _wait_for_health(
-    link: HostLink,
-    server: RunningServer,
-    readiness: Readiness,
     watch: _Watch,
     probe: Probe,
-    engine_name: str,
     plan: LaunchPlan,
+    engine_name: str,
     deadline: Deadline,
     check: Callable[[], None],
-    on_stage: Callable[[str], None],
     stall_s: float,
 ) -> None:
     pause_s = FIRST_POLL_S
     while True:
         check()
-        status = process.status(link, server, log_offset=watch.offset, deadline=Deadline.after(30))
-        for stage in watch.see(status):
-            on_stage(stage)
-        if not status.alive:
-            raise death(engine_name, watch.text, status.exit_code, plan.expected)
+        status = watch.look()
         if status.listening_pids:
             _refuse_strangers(status, plan)
-            if probe.status(readiness.health_path) == 200:
+            if probe.status(watch.readiness.health_path) == 200:
                 return
         _raise_if_late(watch, engine_name, deadline, stall_s)
         SystemClock().sleep(pause_s)
@@ -164,14 +210,19 @@ def _raise_if_late(watch: _Watch, engine_name: str, deadline: Deadline, stall_s:
     else:
         return
     explanation = Explanation(
-        "health_never_ready", engine_name, summary, remedy, _last_lines(watch.text), Blame.INFRASTRUCTURE, retry=True
+        "health_never_ready",
+        engine_name,
+        summary,
+        remedy,
+        deaths.last_lines(watch.text),
+        Blame.INFRASTRUCTURE,
+        retry=True,
     )
     raise ServerFailed(explanation, log_tail=watch.text)
 
 
-def _prove_ownership(link: HostLink, server: RunningServer, watch: _Watch, plan: LaunchPlan) -> None:
-    status = process.status(link, server, log_offset=watch.offset, deadline=Deadline.after(30))
-    watch.see(status)
+def _prove_ownership(watch: _Watch, server: RunningServer, plan: LaunchPlan) -> None:
+    status = watch.look()
     if not status.listening_pids:
         raise WrongServer(
             f"what answers on port {plan.port} is not the server that we started (run {server.run_id})",
@@ -190,70 +241,28 @@ def _refuse_strangers(status: ServerStatus, plan: LaunchPlan) -> None:
         )
 
 
-def _answer(
-    link: HostLink,
-    server: RunningServer,
-    watch: _Watch,
-    engine_name: str,
-    deadline: Deadline,
-    ask: Callable[[], A | None],
-) -> A | None:
-    """Return what the server answers; a question under which the way to the host broke says nothing and is repeated."""
-    while True:
-        before = link.disturbances
-        answer = ask()
-        if answer is not None:
-            return answer
-        process.status(link, server, log_limit=0, deadline=Deadline.after(30))  # connects again if need be
-        if link.disturbances == before:
-            return None
-        _raise_if_late(watch, engine_name, deadline, STALL_S)
-
-
-def _prove_generation(
-    asking: Callable[[Callable[[], int | None]], int | None],
-    link: HostLink,
-    server: RunningServer,
-    readiness: Readiness,
-    watch: _Watch,
-    probe: Probe,
-    engine_name: str,
-    plan: LaunchPlan,
-    deadline: Deadline,
-) -> None:
+def _prove_generation(watch: _Watch, probe: Probe, engine_name: str, deadline: Deadline) -> None:
     timeout_s = min(GENERATION_TIMEOUT_S, max(1.0, deadline.left_s))
-    status_code = asking(
-        lambda: probe.post_json(readiness.generate_path, readiness.generate_body, timeout_s=timeout_s)[0]
-    )
+    path, body = watch.readiness.generate_path, watch.readiness.generate_body
+    status_code = watch.answer(lambda: probe.post_json(path, body, timeout_s=timeout_s)[0], deadline)
     if status_code == 200:
         return
-    status = process.status(link, server, log_offset=watch.offset, deadline=Deadline.after(30))
-    watch.see(status)
-    if not status.alive:
-        raise death(engine_name, watch.text, status.exit_code, plan.expected)
+    watch.look()
     answered = "nothing" if status_code is None else f"status {status_code}"
     explanation = Explanation(
         "health_never_ready",
         engine_name,
         f"healthy, but a generation of a few tokens answered {answered}",
         "a server that cannot generate is not ready; see the log's last lines",
-        _last_lines(watch.text),
+        deaths.last_lines(watch.text),
         Blame.CONFIG,
     )
     raise ServerFailed(explanation, log_tail=watch.text)
 
 
 def _read_back(
-    asking: Callable[[Callable[[], dict[str, Any] | None]], dict[str, Any] | None],
-    probe: Probe,
-    readiness: Readiness,
-    engine_name: str,
-    plan: LaunchPlan,
+    info: dict[str, Any] | None, engine_name: str, plan: LaunchPlan
 ) -> tuple[dict[str, FlagValue], dict[str, tuple[Any, Any]]]:
-    info_path = readiness.info_path
-    if info_path is None:
-        return {}, {}
-    info = asking(lambda: probe.get_json(info_path))
     if info is None:
         return {}, {}
     engine = find_engine(engine_name)
@@ -279,28 +288,3 @@ def same_value(planned: Any, running: Any) -> bool:
         return abs(float(planned) - float(running)) <= 1e-6 * max(1.0, abs(float(planned)))
     except (TypeError, ValueError):
         return False
-
-
-def death(
-    engine_name: str, log_text: str, exit_code: int | None, config: Mapping[str, FlagValue], phase: str = "startup"
-) -> ServerFailed:
-    """Explain a server's death from its log and exit status."""
-    signal_number = exit_code - 128 if exit_code is not None and exit_code > 128 else None
-    context = FailureContext(
-        exit_code=exit_code, signal=signal_number, phase="runtime" if phase != "startup" else "startup", config=config
-    )
-    explanation = find_engine(engine_name).explain(log_text, context)
-    if explanation.label == "none":
-        explanation = Explanation(
-            "unknown",
-            engine_name,
-            f"the server ended with status {exit_code} and no error in its log",
-            "read the log's last lines",
-            _last_lines(log_text),
-            Blame.ENGINE,
-        )
-    return ServerFailed(explanation, log_tail=log_text, exit_code=exit_code)
-
-
-def _last_lines(text: str, count: int = 5) -> tuple[str, ...]:
-    return tuple(line for line in text.splitlines()[-count:] if line.strip())

@@ -66,6 +66,7 @@ class StudyRun:
     """The requests of every baseline restart so far, for the output check."""
     reference_tok_s: float | None = None
     """The baseline's speed on this host at this time: the mean of its latest restarts."""
+    warned: set[str] = field(default_factory=set)
 
     @property
     def port(self) -> int:
@@ -76,6 +77,12 @@ class StudyRun:
         """Record an event of this study; it is what the pages, the CLI and SSE show."""
         with self.db.write() as conn:
             events.append(conn, self.study.id, kind, data, self.clock.now())
+
+    def warn(self, text: str) -> None:
+        """Record a warning, once."""
+        if text not in self.warned:
+            self.warned.add(text)
+            self.say("warning", text=text)
 
     def update(self, **fields: Any) -> None:
         """Change fields of the study's row."""

@@ -6,13 +6,11 @@ Decides the order and what a failure means for the trial. How each step is done 
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from optimizer import evidence, readiness, trial_log
-from optimizer.bench import measure, output_check, soak
+from optimizer import deaths, evidence, readiness, trial_log
+from optimizer.bench import output_check
 from optimizer.bench.base import Measurement, OutputCheck
 from optimizer.clock import Deadline
 from optimizer.engines import silent
@@ -22,10 +20,12 @@ from optimizer.errors import (
     HostError,
     LeaseLost,
     RatchetError,
+    RequestsFailed,
     ServerFailed,
     Stopped,
     WrongServer,
 )
+from optimizer.measuring import put_under_load
 from optimizer.plan import Planned, plan_server
 from optimizer.readiness import Ready
 from optimizer.remote import process
@@ -38,6 +38,8 @@ from storage.records import TrialRecord
 STOP_TIMEOUT_S = 180.0
 """A stop that takes longer (TERM, KILL, GPU memory that lags tens of seconds) is not proved: a human must look."""
 LAUNCH_TIMEOUT_S = 60.0
+DEATH_PATIENCE_S = 5.0
+"""Requests fail first, then the engine's own watchdogs end the rest of the server."""
 PATIENCE, PATIENCE_S = 4.0, 120.0
 """A start may take four times the longest seen so far and two minutes more: other flags compile and capture longer."""
 
@@ -90,13 +92,10 @@ def run_trial(run: StudyRun, proposal: Proposal) -> TrialRecord:
             outcome = serve_and_measure(run, proposal, planned.plan, steps)
     except ServerFailed as failure:
         outcome = failed(failure.explanation, proposal.attempt)
+    except RequestsFailed as failure:
+        outcome = failed(unexplained(run, failure, Blame.ENGINE), proposal.attempt)
     except (BenchmarkFailed, WrongServer) as failure:
-        outcome = failed(
-            Explanation(
-                "unknown", run.engine.name, failure.message, failure.remedy, blame=Blame.INFRASTRUCTURE, retry=True
-            ),
-            proposal.attempt,
-        )
+        outcome = failed(unexplained(run, failure, Blame.INFRASTRUCTURE), proposal.attempt)
     finally:
         trial = steps.finish(outcome)
     tell(run, trial, outcome)
@@ -107,7 +106,9 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
     """Launch, prove ready, measure and check one server; it is stopped with proof whatever happens."""
     run.lease.check()
     with steps.phase("preflight"):
-        process.preflight(run.link, plan, run_dir=run.host.run_dir, deadline=Deadline.after(LAUNCH_TIMEOUT_S))
+        looked = Deadline.after(LAUNCH_TIMEOUT_S)
+        for warning in process.preflight(run.link, plan, run_dir=run.host.run_dir, deadline=looked):
+            run.warn(warning)
     with steps.phase("launch"):
         run.server = launch(run, plan, steps)
     try:
@@ -124,22 +125,12 @@ def serve_and_measure(run: StudyRun, proposal: Proposal, plan: LaunchPlan, steps
                 on_stage=steps.stage,
                 on_log=steps.show_log,
             )
-        with steps.phase("measure"), steady(run, path):
-            measurement = measure.measure(
-                url,
-                engine=run.engine,
-                model=plan.served_model,
-                workload=run.workload,
-                path=path,
-                incumbent=proposal.incumbent,
-                deadline=Deadline.after(run.spec.budget.measure_timeout_s),
-                cancelled=run.lease.cancelled,
-            )
-        run.lease.check()
-        if proposal.soak_s > 0:
-            with steps.phase("soak"), steady(run, path):
-                measurement = soak_under_load(run, plan, url, measurement, proposal.soak_s)
-        raise_if_dead(run, run.server, plan)
+        try:
+            measurement = put_under_load(run, proposal, plan, url, path, steps)
+        except (BenchmarkFailed, ServerFailed):
+            raise_if_dead(run, run.server, plan, ready, steps, patience_s=DEATH_PATIENCE_S)
+            raise
+        raise_if_dead(run, run.server, plan, ready, steps)
         return judged(run, proposal, ready, measurement, steps)
     finally:
         with steps.phase("stop"):
@@ -160,48 +151,6 @@ def launch(run: StudyRun, plan: LaunchPlan, steps: TrialLog) -> RunningServer:
     )
 
 
-@contextlib.contextmanager
-def steady(run: StudyRun, path: str) -> Iterator[None]:
-    """Void what is measured through a tunnel while the connection breaks or stalls: neither speed nor failures count.
-
-    Raises:
-        BenchmarkFailed: it did.
-    """
-    before = run.link.disturbances
-    failure: RatchetError | None = None
-    try:
-        yield
-    except (BenchmarkFailed, ServerFailed) as error:
-        failure = error
-    if path == "tunnel" and run.link.disturbances != before:
-        raise BenchmarkFailed(
-            f"the SSH connection to {run.host.name} broke or stalled while it was measured through",
-            remedy="it is measured again; where the port can be reached, `http: {reach: direct}` needs no tunnel",
-        ) from failure
-    if failure is not None:
-        raise failure
-
-
-def soak_under_load(run: StudyRun, plan: LaunchPlan, url: str, measurement: Measurement, soak_s: float) -> Measurement:
-    """Hold the measured server under load; return the measurement with what the soak showed.
-
-    Raises:
-        ServerFailed: requests failed: a short benchmark had not shown it.
-    """
-    result = soak.soak(
-        url, engine=run.engine, model=plan.served_model, workload=run.workload, duration_s=soak_s,
-        deadline=Deadline.after(soak_s + run.spec.budget.measure_timeout_s), cancelled=run.lease.cancelled,
-    )  # fmt: skip
-    if not result.ok:
-        summary = f"it did not survive {soak_s:.0f} s under load: {'; '.join(result.problems) or result.errors}"
-        remedy = "it is no candidate; look at the trial's log for what happened under load"
-        raise ServerFailed(Explanation("scheduler_crash", run.engine.name, summary, remedy, blame=Blame.CONFIG))
-    shown = {"soak_s": result.duration_s, "soak_first_tok_s": result.first_tok_s, "soak_last_tok_s": result.last_tok_s}
-    return replace(
-        measurement, metrics={**measurement.metrics, **shown}, warnings=(*measurement.warnings, *result.warnings)
-    )
-
-
 def ready_timeout_s(run: StudyRun) -> float:
     """How long a start may take: by what this model needed on this host before, within the spec and the window."""
     left = run.lease.time_left_s()
@@ -212,12 +161,13 @@ def ready_timeout_s(run: StudyRun) -> float:
     return limit if left is None else max(1.0, min(limit, left))
 
 
-def raise_if_dead(run: StudyRun, server: RunningServer, plan: LaunchPlan) -> None:
-    """Raise ServerFailed when the server died during the measurement, whatever the client saw."""
-    status = process.status(run.link, server, log_offset=0, deadline=Deadline.after(30))
-    if not status.alive:
-        text = status.log_chunk.decode("utf-8", "replace")
-        raise readiness.death(run.engine.name, text, status.exit_code, plan.expected, phase="benchmark")
+def raise_if_dead(
+    run: StudyRun, server: RunningServer, plan: LaunchPlan, ready: Ready, steps: TrialLog, *, patience_s: float = 0.0
+) -> None:
+    """Raise ServerFailed when the server died under load: its log says why better than the client's errors do."""
+    deaths.raise_if_dead(
+        run.link, server, plan, ready.pids, engine_name=run.engine.name, read_log=steps.read_log, patience_s=patience_s
+    )
 
 
 def judged(run: StudyRun, proposal: Proposal, ready: Ready, measurement: Measurement, steps: TrialLog) -> Outcome:
@@ -273,6 +223,11 @@ def rejected(run: StudyRun, planned: Planned) -> Outcome:
             confidence=0.9,
         ),
     )
+
+
+def unexplained(run: StudyRun, failure: RatchetError, blame: Blame) -> Explanation:
+    """Return the explanation of a failure that shows in no log."""
+    return Explanation("unknown", run.engine.name, failure.message, failure.remedy, blame=blame, retry=True)
 
 
 def failed(explanation: Explanation, attempt: int) -> Outcome:

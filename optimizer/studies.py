@@ -117,10 +117,16 @@ def get(db: Database, study_id: str) -> StudyRecord:
 
 
 def start(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
-    """Queue a study for a worker; harmless when it is queued, waiting or running."""
+    """Queue a study for a worker; harmless when it is queued, waiting or running.
+
+    Who starts a study that needed attention has looked at its host: the host's mark is taken away.
+    """
     record = get(db, study_id)
     if record.state in {S.QUEUED, S.RUNNING, S.WAITING_WINDOW}:
         return record
+    if record.state == S.NEEDS_ATTENTION:
+        with db.write() as conn:
+            hosts.update(conn, record.host, needs_attention="")
     return _ask(db, record, S.QUEUED, {S.CREATED, S.PAUSED, S.FAILED, S.NEEDS_ATTENTION}, "", now)
 
 

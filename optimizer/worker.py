@@ -77,6 +77,10 @@ def advance(
     if not window.open and study.state != S.STOPPING:
         move(db, study.id, {S.QUEUED, S.RUNNING}, S.WAITING_WINDOW, window.reason, clock.now())
         return None
+    marked = _mark_of(db, study)
+    if marked is not None:
+        _end(db, study.id, marked, clock.now())
+        return marked
     keeper = claim(
         db,
         study.host,
@@ -99,6 +103,16 @@ def advance(
         if ending is not None:
             _end(db, study.id, ending, clock.now())
     return ending
+
+
+def _mark_of(db: Database, study: StudyRecord) -> Ending | None:
+    """Refuse to work on a host whose state could not be proved, until a human has looked."""
+    with db.read() as conn:
+        host = hosts.find(conn, study.host)
+    if host is None or not host.needs_attention or study.state == S.STOPPING:
+        return None
+    remedy = f"look at the host; `ratchet host restore {host.name}`, or resuming this study, clears the mark"
+    return Ending(S.NEEDS_ATTENTION, f"host {host.name} needs attention: {host.needs_attention} ({remedy})")
 
 
 def _begin(db: Database, study_id: str, now: datetime) -> StudyRecord | None:

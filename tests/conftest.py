@@ -29,6 +29,10 @@ def _demo_assets() -> bool:
 PARTS: dict[str, tuple[Callable[[], bool], str]] = {
     "sshd": (lambda: _binary("sshd"), "openssh-server is not installed"),
     "busybox": (lambda: _binary("busybox"), "busybox is not installed"),
+    "fish": (lambda: _binary("fish"), "fish is not installed"),
+    "tcsh": (lambda: _binary("tcsh"), "tcsh is not installed"),
+    "zsh": (lambda: _binary("zsh"), "zsh is not installed"),
+    "util_linux": (lambda: all(map(shutil.which, ("setpriv", "unshare", "nsenter"))), "util-linux is not installed"),
     "chromium": (lambda: _binary("chromium", "chromium-browser", "google-chrome"), "chromium is not installed"),
     "postgres": (
         lambda: (

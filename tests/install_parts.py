@@ -12,7 +12,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGES = {"sshd": "openssh-server", "busybox": "busybox", "chromium": "chromium", "ssh": "openssh-client"}
+PACKAGES = {
+    "sshd": "openssh-server",
+    "busybox": "busybox",
+    "chromium": "chromium",
+    "ssh": "openssh-client",
+    "fish": "fish",
+    "tcsh": "tcsh",
+    "zsh": "zsh",
+    "setpriv": "util-linux",
+}
 
 
 def missing() -> list[str]:

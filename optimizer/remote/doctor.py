@@ -44,7 +44,7 @@ def check(
     port = port or (home.from_entry(entry.home, default_port=0).port if entry.home else 0)
     try:
         facts = _facts(link, entry, port, paths, deadline)
-        gpus = gpu.snapshot(link, deadline)
+        gpus = gpu.snapshot(link, deadline) if "driver" in facts.words else []
     except RatchetError as error:
         return [*first, Finding("shell", "error", error.message, error.remedy)]
     return [

@@ -28,6 +28,7 @@ NEEDED = (
     "mkdir",
 )
 CLOCK_SKEW_S = 5.0
+MIN_DISK_KIB = 65_536
 LOW_DISK_KIB = 2_097_152
 LOW_SHM_KIB = 1_048_576
 LOW_NOFILE = 4096
@@ -98,6 +99,8 @@ def tools(facts: Facts) -> Finding:
         )
         if tool not in have
     ]
+    if "scope" in facts.words:
+        notes.append("each server gets a systemd scope of its own")
     return Finding("tools", "ok", "everything needed is there" + (f" ({'; '.join(notes)})" if notes else ""))
 
 
@@ -108,8 +111,8 @@ def run_dir(facts: Facts) -> Finding:
         return Finding(
             "run directory",
             "error",
-            f"{path} cannot be written",
-            "correct run_dir in the host's file, or its owner and mode on the host",
+            f"cannot be written: {path}",
+            "correct run_dir in the host's file, free its disk, or change its owner and mode on the host",
         )
     return Finding("run directory", "ok", path)
 
@@ -125,7 +128,7 @@ def room(facts: Facts) -> Iterator[Finding]:
             yield Finding(name, "skipped", "df does not tell")
             continue
         extra = f", {facts.first('shm_segments')} segments of NCCL or workers" if name == "shm" else ""
-        level = "warning" if free < low else "ok"
+        level = "error" if name == "disk" and free < MIN_DISK_KIB else "warning" if free < low else "ok"
         yield Finding(
             name,
             level,
@@ -170,16 +173,7 @@ def limits(facts: Facts) -> Finding:
 def gpus(entry: HostEntry, facts: Facts, gpus: Sequence[Gpu]) -> Iterator[Finding]:
     """Judge the GPUs and who uses them."""
     if not gpus:
-        why = "nvidia-smi is missing" if "nvidia-smi" not in facts.words.get("tool", []) else facts.first("driver")
-        if entry.gpus:
-            yield Finding(
-                "gpus",
-                "error",
-                f"the host's file names GPUs {entry.gpus}, but {why}",
-                "install the NVIDIA driver, or set `gpus: none`",
-            )
-        else:
-            yield Finding("gpus", "ok", f"none ({why}); memory after a stop cannot be proved")
+        yield _no_gpus(entry, facts)
         return
     wanted = set(entry.gpus if entry.gpus is not None else [g.index for g in gpus])
     missing = sorted(wanted - {g.index for g in gpus})
@@ -199,6 +193,18 @@ def gpus(entry: HostEntry, facts: Facts, gpus: Sequence[Gpu]) -> Iterator[Findin
         data={"count": len(used), "driver": facts.first("driver"), "names": names},
     )
     yield from _gpu_users(facts, used)
+
+
+def _no_gpus(entry: HostEntry, facts: Facts) -> Finding:
+    said = facts.first("smi")
+    why = f"nvidia-smi: {said}" if said else "nvidia-smi is missing"
+    if entry.gpus:
+        named = f"the host's file names GPUs {entry.gpus}, but {why}"
+        return Finding("gpus", "error", named, "install or repair the NVIDIA driver, or set `gpus: none`")
+    if said:
+        remedy = "repair the driver (see `dmesg`; a reboot may be needed), or remove nvidia-smi if no GPU is used"
+        return Finding("gpus", "error" if "not answer" in said else "warning", why, remedy)
+    return Finding("gpus", "ok", f"none ({why}); memory after a stop cannot be proved")
 
 
 def _gpu_users(facts: Facts, gpus: Sequence[Gpu]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from optimizer.clock import Deadline
-from optimizer.errors import CommandTimeout, NeedsAttention
+from optimizer.errors import NeedsAttention
 from optimizer.remote import scripts
 from optimizer.remote.base import Gpu, HostLink
 
@@ -17,18 +17,18 @@ QUERY = "index,uuid,name,memory.total,memory.used,utilization.gpu,power.draw,clo
 TOLERANCE_MIB = 300
 """Contexts of daemons and ECC bookkeeping move the idle level by this much; a leftover server holds gigabytes."""
 POLL_S = 0.5
-SNAPSHOT_S = 30.0
-SCRIPT = f"""command -v nvidia-smi >/dev/null 2>&1 || exit 0
-nvidia-smi --query-gpu={QUERY} --format=csv,noheader,nounits || exit 0
-echo --
-nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader,nounits 2>/dev/null
-exit 0
-"""
+SNAPSHOT_S = 40.0
+"""nvidia-smi without persistence mode takes seconds for each of two questions; one that hangs is told after 15 s."""
+APPS = "gpu_uuid,pid,used_memory"
 
 
 def snapshot(link: HostLink, deadline: Deadline | None = None) -> list[Gpu]:
-    """List the GPUs with their compute processes; empty where there is no `nvidia-smi` or no driver."""
-    done = scripts.persist(link, lambda limit: link.sh(SCRIPT, deadline=limit), deadline or Deadline.after(30))
+    """List the GPUs with their compute processes; empty where there is no `nvidia-smi` or no driver.
+
+    Raises:
+        NeedsAttention: nvidia-smi does not answer.
+    """
+    done = scripts.call(link, "gpu", QUERY, APPS, deadline=deadline or Deadline.after(SNAPSHOT_S))
     gpus, _, apps = done.text.partition("--\n")
     by_uuid: dict[str, list[tuple[int, int]]] = {}
     for line in apps.splitlines():
@@ -36,6 +36,19 @@ def snapshot(link: HostLink, deadline: Deadline | None = None) -> list[Gpu]:
         if len(cells) == 3 and cells[1].isdigit():
             by_uuid.setdefault(cells[0], []).append((int(cells[1]), _int(cells[2])))
     return [g for line in gpus.splitlines() if (g := _parse(line, by_uuid)) is not None]
+
+
+def users(link: HostLink, indexes: Sequence[int] | None = None) -> list[tuple[int, str, int]]:
+    """List who computes on these GPUs (None: on any): index, process in words, MiB. Raises as `snapshot`."""
+    rows = [
+        (g.index, pid, mib) for g in snapshot(link) if indexes is None or g.index in indexes for pid, mib in g.processes
+    ]
+    if not rows:
+        return []
+    pids = dict.fromkeys(str(pid) for _, pid, _ in rows)
+    done = scripts.call(link, "describe", *pids, deadline=Deadline.after(SNAPSHOT_S))
+    known = {p.pid: scripts.tell(p) for p in map(scripts.parse_process, done.text.splitlines()) if p.start_ticks}
+    return [(index, known.get(pid, f"pid {pid}, which we may not see"), mib) for index, pid, mib in rows]
 
 
 def _parse(line: str, apps: Mapping[str, list[tuple[int, int]]]) -> Gpu | None:
@@ -90,7 +103,8 @@ def wait_until_back(link: HostLink, before: Mapping[int, int], *, deadline: Dead
     """
     began = time.monotonic()
     while True:
-        gpus = _look(link)
+        # A time of its own: the last look may end a little after the deadline.
+        gpus = snapshot(link, Deadline.after(SNAPSHOT_S))
         held = still_held(gpus, before)
         if not held:
             return time.monotonic() - began
@@ -104,18 +118,6 @@ def wait_until_back(link: HostLink, before: Mapping[int, int], *, deadline: Dead
         f"{link.name}: GPU {index} still holds {mib} MiB more than before the start, {_users(users)}",
         remedy="look at `nvidia-smi` on the host; if no process holds it, reset the GPU or reboot, then resume",
     )
-
-
-def _look(link: HostLink) -> list[Gpu]:
-    """Take a snapshot with a time of its own: the last look may end a little after the caller's deadline."""
-    try:
-        return snapshot(link, Deadline.after(SNAPSHOT_S))
-    except CommandTimeout as error:
-        raise NeedsAttention(
-            link.name,
-            f"{link.name}: nvidia-smi does not answer, so the memory cannot be proved to be back",
-            remedy="the driver may hang: look at `dmesg` on the host; a reboot may be needed",
-        ) from error
 
 
 def wait_until_released(link: HostLink, before: Sequence[Gpu], pids: Sequence[int], *, deadline: Deadline) -> float:

@@ -113,8 +113,7 @@ def history(link: HostLink, *, run_dir: str, deadline: Deadline | None = None) -
 def state(link: HostLink, *, run_dir: str, deadline: Deadline | None = None) -> GuardState:
     """Say whether a guard is armed and alive, and whether it has acted."""
     body = scripts.text("lib") + (
-        'r_base "$1"\nG=$BASE/guard\n[ -s "$G/token" ] && echo armed\n'
-        '[ -s "$G/pid" ] && read -r r_p r_s <"$G/pid" && r_stat "$r_p" && [ "$S_START" = "$r_s" ] && echo alive\n'
+        'r_base "$1"\nG=$BASE/guard\n[ -s "$G/token" ] && echo armed\nr_guard_alive "$G" && echo alive\n'
         '[ -s "$G/fired" ] && sed "s/^/fired /" "$G/fired"\nexit 0\n'
     )
     deadline = deadline or Deadline.after(COMMAND_S)

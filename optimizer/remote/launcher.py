@@ -36,6 +36,8 @@ if [ "$2" != run ]; then
     (exec /bin/sh "$0" "$DIR" run 2>&3 3>&-)
     r_status=$?
     echo "$r_status" >"$DIR/exit.new" && mv "$DIR/exit.new" "$DIR/exit"
+    r_end=$(exec /bin/sh -c 'read -r r_line </proc/$$/stat; r_line=${{r_line##*") "}}; set -- $r_line; echo "${{20}}"')
+    echo "$$ ${{20}} $r_end" >"$DIR/leader.new" && mv "$DIR/leader.new" "$DIR/leader"
     exit
 fi
 read -r r_line </proc/$$/stat
@@ -50,6 +52,11 @@ _CLEAN = """r_names=$(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p')
 r_home=$HOME
 for r_name in $r_names; do command unset "$r_name" 2>/dev/null; done
 """
+_CACHES = """printf '%s\\n' "${TORCH_EXTENSIONS_DIR:-${XDG_CACHE_HOME:-$r_home/.cache}/torch_extensions}" \\
+    "${FLASHINFER_WORKSPACE_BASE:-$r_home}/.cache/flashinfer" \\
+    "${TRITON_CACHE_DIR:-$r_home/.triton/cache}" >"$DIR/caches"
+"""
+"""Where this server's compilers keep their locks, for cleaning up after a killed start."""
 
 
 def check_env(env: Mapping[str, str]) -> None:
@@ -98,6 +105,7 @@ def script(
         parts.append(f"cd {tilde(cwd)} || exit 78\n")
     parts += [f"export {name}={quote(value)}\n" for name, value in {**env, **MARKS}.items()]
     parts.append(f"export RATCHET_RUN_ID={run_id}\n")
+    parts.append(_CACHES)
     # The pid is written last: whoever sees it knows that the environment of this process is complete.
     parts.append('echo "$$ $r_start" >"$DIR/pid.new" && "$r_mv" "$DIR/pid.new" "$DIR/pid"\n')
     words = [tilde(argv[0]), *map(quote, argv[1:])]
@@ -106,7 +114,8 @@ def script(
 
 
 def _as_user(user: str | None) -> str:
-    return f"setpriv --reuid={quote(user)} --regid={quote(user)} --init-groups " if user else ""
+    name = quote(user or "")
+    return f'setpriv --reuid={name} --regid="$(id -g {name})" --init-groups ' if user else ""
 
 
 def tilde(path: str) -> str:

@@ -170,6 +170,14 @@ def _start(host: str, rest: str) -> HostError:
     )
 
 
+def _smi(host: str, rest: str) -> HostError:
+    return NeedsAttention(
+        host,
+        f"{host}: nvidia-smi does not answer",
+        remedy="the driver may hang: look at `dmesg` on the host; a reboot may be needed",
+    )
+
+
 def _unarmed(host: str, rest: str) -> NotFound:
     return NotFound(f"{host}: no guard is armed on the host", remedy="arm one before the original server is stopped")
 
@@ -182,6 +190,7 @@ _REFUSALS: dict[str, Callable[[str, str], HostError | NotFound]] = {
     "alive": _alive,
     "rundir": _rundir,
     "start": _start,
+    "smi": _smi,
     "unarmed": _unarmed,
 }
 

@@ -16,11 +16,12 @@ sleep 0.01 2>/dev/null && echo 'tool fractional-sleep'
 [ -r /proc/self/environ ] && [ -r /proc/self/stat ] && echo 'proc yes'
 [ -r /proc/net/tcp ] && echo 'nettcp yes'
 case $(sed -n 's/^[^ ]* \/proc [^ ]* \([^ ]*\) .*/\1/p' /proc/mounts 2>/dev/null) in *hidepid=[12ni]*) echo 'hidepid yes' ;; esac
-if (umask 077 && mkdir -p "$BASE/runs" && : >"$BASE/.probe" && rm -f "$BASE/.probe") 2>/dev/null; then
+if r_why=$( (umask 077 && mkdir -p "$BASE/runs" && echo probe >"$BASE/.probe") 2>&1); then
     echo "rundir ok $BASE"
 else
-    echo "rundir no $BASE"
+    echo "rundir no $BASE: $(echo "$r_why" | tail -n 1)"
 fi
+rm -f "$BASE/.probe"
 r_free() { df -Pk "$1" 2>/dev/null | sed -n '2s/^.*[0-9] \{1,\}\([0-9]\{1,\}\) \{1,\}[0-9]*% .*$/\1/p'; }
 echo "disk_kib $(r_free "$BASE")"
 echo "shm_kib $(r_free /dev/shm)"
@@ -30,7 +31,7 @@ echo "shm_segments $r_segments"
 echo "nofile $(ulimit -H -n)"
 [ -s "$BASE/fence" ] && echo "fence $(cat "$BASE/fence")"
 [ -s "$BASE/guard/token" ] && echo 'guard armed'
-[ -s "$BASE/guard/pid" ] && read -r r_p r_s <"$BASE/guard/pid" && r_stat "$r_p" && [ "$S_START" = "$r_s" ] && echo 'guard alive'
+r_guard_alive "$BASE/guard" && echo 'guard alive'
 [ -s "$BASE/guard/fired" ] && echo "guard fired $(cat "$BASE/guard/fired")"
 for r_each in $(r_alive_ids); do echo "run $r_each $(r_kind "$r_each")"; done
 if [ "$2" != 0 ]; then
@@ -46,8 +47,16 @@ if [ -d /run/systemd/system ]; then
     echo "linger ${r_kill:-?}"
     grep -qs '^KillUserProcesses=yes' /etc/systemd/logind.conf /etc/systemd/logind.conf.d/*.conf && echo 'killuser yes'
 fi
-command -v nvidia-smi >/dev/null 2>&1 &&
-    echo "driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>&1 | head -n 1 | cut -c 1-200)"
+r_driver=$(r_smi --query-gpu=driver_version --format=csv,noheader)
+r_smi_status=$?
+case $r_smi_status in
+0) echo "driver $(echo "$r_driver" | head -n 1 | cut -c 1-200)" ;;
+127) ;;
+124) echo 'smi does not answer' ;;
+*) echo "smi $(echo "$r_driver" | tr '\n' ' ' | cut -c 1-200)" ;;
+esac
+r_scope
+[ -n "$SCOPE" ] && echo "scope $SCOPE"
 shift 2
 for r_path; do
     case $r_path in
@@ -56,7 +65,7 @@ for r_path; do
     esac
     if [ -r "$r_real" ]; then echo "path ok $r_path"; else echo "path no $r_path"; fi
 done
-for r_p in $(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null); do
+[ $r_smi_status = 0 ] && for r_p in $(r_smi --query-compute-apps=pid --format=csv,noheader); do
     case $r_p in *[!0-9]*) continue ;; esac
     printf 'gpuproc '
     r_describe "$r_p"

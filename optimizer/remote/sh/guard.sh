@@ -5,8 +5,9 @@ BASE=$1 TOKEN=$2
 G=$BASE/guard
 umask 077
 cd / || exit 1
+r_boot
 r_stat $$
-echo "$$ $S_START" >"$G/pid"
+echo "$$ $S_START $BOOT" >"$G/pid"
 
 g_clean() { printf '%s' "$1" | tr -d '"\\' | tr '\n\t\r' '   ' | cut -c 1-400; }
 g_log() {
@@ -48,6 +49,7 @@ g_stop_trials() {
         [ -s "$BASE/runs/$g_id/pid" ] && read -r g_main g_x <"$BASE/runs/$g_id/pid"
         if r_stop g_members 500 1000 "$g_main"; then
             : >"$BASE/runs/$g_id/over"
+            r_clean "$g_id"
             g_log stopped "run $g_id, pids$SIGNALLED"
         else
             g_log stuck "run $g_id, pids$MEMBERS did not end after SIGKILL"
@@ -58,11 +60,10 @@ g_stop_trials() {
 
 # GPU memory of stopped processes is released late; a start before that fails.
 g_wait_gpu() {
-    command -v nvidia-smi >/dev/null 2>&1 || return 0
     g_tries=0
     while [ $g_tries -lt 60 ]; do
         g_busy=0
-        for g_p in $(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null); do
+        for g_p in $(r_smi --query-compute-apps=pid --format=csv,noheader); do
             case " $SIGNALLED_ALL " in *" $g_p:"*) g_busy=1 ;; esac
         done
         [ $g_busy = 0 ] && return 0
@@ -89,11 +90,11 @@ g_start_home() {
     fi
     DIR=$BASE/runs/$g_run
     mkdir -p "$DIR"
-    rm -f "$DIR/pid" "$DIR/exit" "$DIR/over" "$DIR/members" "$DIR/leader"
+    rm -f "$DIR/pid" "$DIR/exit" "$DIR/over" "$DIR/members" "$DIR/leader" "$DIR/scope"
     echo home >"$DIR/kind"
     cp "$G/meta" "$DIR/meta"
     cp "$G/home.sh" "$DIR/launch.sh"
-    r_detach "$DIR/log" /bin/sh "$DIR/launch.sh" "$DIR"
+    r_start "$DIR"
     g_log home_started "run $g_run"
 }
 

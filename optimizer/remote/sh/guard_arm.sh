@@ -5,13 +5,8 @@ r_make_base
 G=$BASE/guard
 r_lock "$3" || { echo '!busy'; exit 90; }
 r_fence "$2"
-r_kill_guard() {
-    if [ -s "$G/pid" ] && read -r r_p r_s <"$G/pid" && r_stat "$r_p" && [ "$S_START" = "$r_s" ]; then
-        kill -KILL "$r_p" 2>/dev/null
-    fi
-    rm -f "$G/pid"
-}
-r_kill_guard
+r_guard_alive "$G" && kill -KILL "$r_p" 2>/dev/null
+rm -f "$G/pid"
 [ -e "$G/fired" ] && mv "$G/fired" "$G/fired.seen"
 shift 3
 printf '%s %s %s\n' "$4" "$5" "$6" >"$G/conf"

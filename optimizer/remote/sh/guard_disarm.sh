@@ -5,8 +5,6 @@ G=$BASE/guard
 r_lock "$3" || { echo '!busy'; exit 90; }
 r_fence "$2"
 rm -f "$G/token" "$G/lease"
-if [ -s "$G/pid" ] && read -r r_p r_s <"$G/pid" && r_stat "$r_p" && [ "$S_START" = "$r_s" ]; then
-    kill -KILL "$r_p" 2>/dev/null
-fi
+r_guard_alive "$G" && kill -KILL "$r_p" 2>/dev/null
 rm -f "$G/pid" "$G/home.sh" "$G/guard.sh" "$G/conf" "$G/meta" "$G/fired" "$G/fired.seen" "$G/out"
 exit 0

@@ -15,7 +15,7 @@ r_now
 [ "$4" -gt 0 ] && r_end=$((NOW + $4)) || r_end=0
 echo "$NOW $3 $r_end" >"$G/lease.$$" && mv "$G/lease.$$" "$G/lease"
 r_not_fired
-if [ -s "$G/pid" ] && read -r r_p r_s <"$G/pid" && r_stat "$r_p" && [ "$S_START" = "$r_s" ]; then
+if r_guard_alive "$G"; then
     echo alive
 else
     rm -f "$G/pid"

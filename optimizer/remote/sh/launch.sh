@@ -8,6 +8,7 @@ r_fence "$3"
 DIR=$BASE/runs/$2
 r_report() {
     read -r r_pid r_start <"$DIR/pid"
+    [ -s "$DIR/oom" ] || r_oom_mark "$r_pid" >"$DIR/oom"
     printf 'started %s %s\ndir %s\n' "$r_pid" "$r_start" "$DIR"
     exit 0
 }
@@ -30,11 +31,14 @@ fi
 mkdir -p "$DIR" && : >>"$DIR/log" || { echo "!rundir $DIR"; exit 90; }
 printf '%s\n' "$6" >"$DIR/kind"
 printf '%s\n' "$7" >"$DIR/meta"
-if [ "$8" = 1 ] && command -v nvidia-smi >/dev/null 2>&1; then
-    nvidia-smi --query-gpu=index,memory.used --format=csv,noheader,nounits >"$DIR/gpu_before" 2>/dev/null
+if [ "$8" = 1 ]; then
+    r_smi --query-gpu=index,memory.used --format=csv,noheader,nounits >"$DIR/gpu_before"
+    [ $? = 124 ] && { echo '!smi'; exit 90; }
 fi
 printf '%s\n' "$9" >"$DIR/launch.sh"
-r_detach "$DIR/log" /bin/sh "$DIR/launch.sh" "$DIR"
+r_now
+echo "$NOW" >"$DIR/born"
+r_start "$DIR"
 r_tries=0
 while ! [ -s "$DIR/pid" ]; do
     r_nap 0.01

@@ -1,7 +1,8 @@
 # Functions of every script that Ratchet runs on a host. POSIX sh only; tested with dash, bash and BusyBox.
-# What counts as ours: the run id in a process's environment, the session that the launcher opened, processes that
-# were seen as ours before, and (when stopping) descendants and writers of the run's log. A pid is always paired with
-# its start time, so a number that was given out again is never signalled.
+# What counts as ours: the run id in a process's environment, the run's own cgroup, the session that the launcher
+# opened, processes that were seen as ours before, and (when stopping) descendants and writers of the run's log. A pid
+# is always paired with its start time, and a run with the boot that it was started in, so a number that was given out
+# again is never signalled.
 
 r_nap() { sleep "$1" 2>/dev/null || sleep 1; }
 
@@ -13,6 +14,46 @@ r_now() {
     NOW=$((r_int * 100 + ${r_frac:-0}))
 }
 
+# Run a command for at most $1 tenths of a second and print what it says; status 124 when it does not end. One that
+# hangs in a driver is left behind, as SIGKILL does not end it either.
+r_limited() {
+    r_left=$1
+    shift
+    r_said=$(mktemp "${BASE:-/nowhere}/said.XXXXXX" 2>/dev/null || mktemp 2>/dev/null) || { "$@"; return; }
+    "$@" </dev/null >"$r_said" 2>&1 9>&- &
+    r_job=$!
+    r_pause=0.02
+    while r_stat "$r_job"; do
+        if [ "$r_left" -le 0 ]; then
+            kill -KILL "$r_job" 2>/dev/null
+            rm -f "$r_said"
+            return 124
+        fi
+        r_nap $r_pause
+        [ $r_pause = 0.1 ] && r_left=$((r_left - 1))
+        r_pause=0.1
+    done
+    wait "$r_job"
+    r_job=$?
+    cat "$r_said"
+    rm -f "$r_said"
+    return $r_job
+}
+
+# nvidia-smi that cannot hang a script: status 127 where there is none, 124 when it does not answer.
+r_smi() {
+    command -v nvidia-smi >/dev/null 2>&1 || return 127
+    r_limited 150 nvidia-smi "$@"
+}
+
+# BOOT names this boot of this host or container: pids and start times mean nothing in another one.
+r_boot() {
+    BOOT=-
+    { read -r BOOT </proc/sys/kernel/random/boot_id; } 2>/dev/null
+    r_stat 1 && BOOT=$BOOT.$S_START
+    return 0
+}
+
 # Start a command in a session of its own, its output appended to file $1, and return at once. The second setsid finds
 # itself the leader of a group and forks. An "&" would do that too, but it makes the command, and every server that it
 # starts, ignore SIGINT and SIGQUIT.
@@ -20,6 +61,42 @@ r_detach() {
     r_out=$1
     shift
     setsid setsid "$@" </dev/null >>"$r_out" 2>&1 9>&-
+}
+
+# Set SCOPE to the manager (--system, --user) that gives this user a cgroup for a server; empty where none does. A
+# user's manager without lingering would end the server when the login ends.
+r_scope() {
+    SCOPE=''
+    command -v systemd-run >/dev/null 2>&1 || return 0
+    if [ "$(id -u)" = 0 ]; then
+        r_manager=--system
+    else
+        [ "$(r_limited 30 loginctl show-user "$(id -un)" -p Linger --value)" = yes ] || return 0
+        r_manager=--user
+        export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
+    fi
+    r_limited 50 systemd-run $r_manager --scope --quiet --collect -- true >/dev/null && SCOPE=$r_manager
+    return 0
+}
+
+# Start $1/launch.sh in a session of its own, and in a scope of its own where systemd gives one.
+r_start() {
+    r_boot
+    r_scope
+    echo "$BOOT" >"$1/boot"
+    if [ -n "$SCOPE" ]; then
+        r_unit="ratchet-${1##*/}-$$.scope"
+        echo "$SCOPE $r_unit" >"$1/scope"
+        r_detach "$1/log" systemd-run "$SCOPE" --scope --quiet --collect "--unit=$r_unit" -- /bin/sh "$1/launch.sh" "$1"
+        r_tries=0
+        while [ $r_tries -lt 100 ]; do
+            [ -s "$1/leader" ] && return 0
+            r_nap 0.1
+            r_tries=$((r_tries + 1))
+        done
+        rm -f "$1/scope"
+    fi
+    r_detach "$1/log" /bin/sh "$1/launch.sh" "$1"
 }
 
 # Set BASE from the path given; a leading ~ is the home directory.
@@ -151,11 +228,17 @@ r_table() {
     sed -n 's/^\([0-9]*\) .*) [A-Za-z] \([0-9]*\) [0-9]* \([0-9]*\) .*/\1 \2 \3/p' /proc/[0-9]*/stat 2>/dev/null
 }
 
-# Candidates are raw numbers; MEMBERS gets "pid:start" of those that live, each once.
+# Candidates are raw numbers; MEMBERS gets "pid:start" of those that live, each once. GHOSTS tells that one was gone
+# before it could be looked at: a tree may fork faster than it is read, so that is no proof of its end.
 r_add() {
     for r_pid; do
         case " $MEMBERS " in *" $r_pid:"*) continue ;; esac
-        [ "$r_pid" != $$ ] && r_stat "$r_pid" && MEMBERS="$MEMBERS $r_pid:$S_START" && CPU=$((CPU + S_CPU))
+        [ "$r_pid" != $$ ] || continue
+        if r_stat "$r_pid"; then
+            MEMBERS="$MEMBERS $r_pid:$S_START" CPU=$((CPU + S_CPU))
+        elif [ ! -d "/proc/$r_pid" ]; then
+            GHOSTS=1
+        fi
     done
     return 0
 }
@@ -169,24 +252,51 @@ r_add_known() {
     return 0
 }
 
-# The living processes of run $1, by environment, session and memory of earlier looks.
+# The living processes of run $1, by environment, cgroup, session and memory of earlier looks.
 r_members() {
-    MEMBERS='' CPU=0 r_dir=$BASE/runs/$1
+    MEMBERS='' CPU=0 GHOSTS=0 GROUP='' r_dir=$BASE/runs/$1
     # shellcheck disable=SC2046
     r_add $(r_env_pids "RATCHET_RUN_ID=$1")
-    r_leader='' r_lstart=''
-    [ -s "$r_dir/leader" ] && read -r r_leader r_lstart <"$r_dir/leader"
+    if [ -s "$r_dir/scope" ]; then
+        # shellcheck disable=SC2046
+        r_add $(grep -lF "/ratchet-$1-" /proc/[0-9]*/cgroup 2>/dev/null | sed 's/[^0-9]//g')
+    fi
+    [ -n "${BOOT:-}" ] || r_boot
+    r_then=''
+    [ -s "$r_dir/boot" ] && read -r r_then <"$r_dir/boot"
+    [ "$r_then" = "$BOOT" ] || return 0
+    r_leader='' r_lstart='' r_lend=''
+    [ -s "$r_dir/leader" ] && read -r r_leader r_lstart r_lend <"$r_dir/leader"
     if [ -n "$r_leader" ]; then
-        # The session id is ours only while its number was not given to a new leader.
-        if ! r_stat "$r_leader" || [ "$S_START" = "$r_lstart" ]; then
-            # shellcheck disable=SC2046
-            r_add $(sed -n "s/^\([0-9]*\) .*) [A-Za-z] [0-9]* [0-9]* $r_leader .*/\1/p" /proc/[0-9]*/stat 2>/dev/null)
-        fi
+        r_add_session
     fi
     if [ -s "$r_dir/members" ]; then
         # shellcheck disable=SC2046
         r_add_known $(cat "$r_dir/members")
     fi
+}
+
+# The session that the launcher opened. Its number is ours while no new leader has it; after the leader has ended, who
+# is younger than that end may belong to a later session of the same number.
+r_add_session() {
+    r_stat "$r_leader" && [ "$S_START" != "$r_lstart" ] && return 0
+    r_seen=0
+    while read -r r_p r_state r_group r_began; do
+        [ -n "$r_p" ] || continue
+        r_seen=1
+        case $r_state in Z | X | x) continue ;; esac
+        [ "$r_began" -le "${r_lend:-$r_began}" ] || continue
+        [ "$r_group" = "$r_leader" ] && GROUP=$r_leader
+        r_add "$r_p"
+    done <<R_SESSION
+$(sed -n "s/^\([0-9]*\) .*) \([A-Za-z]\) [0-9]* \([0-9]*\) $r_leader \([0-9-]* \)\{15\}\([0-9]*\) .*/\1 \2 \3 \5/p" \
+        /proc/[0-9]*/stat 2>/dev/null)
+R_SESSION
+    # The kernel knows the group although nobody of it was there to be read.
+    if [ $r_seen = 0 ] && kill -0 -- "-$r_leader" 2>/dev/null; then
+        GHOSTS=1 GROUP=$r_leader
+    fi
+    return 0
 }
 
 r_remember() {
@@ -301,7 +411,7 @@ r_alive_ids() {
         [ -d "$BASE/runs/$r_each" ] || continue
         r_members "$r_each"
         # A run without a process is over for good: it is not looked for again.
-        if [ -n "$MEMBERS" ]; then echo "$r_each"; else : >"$BASE/runs/$r_each/over"; fi
+        if [ -n "$MEMBERS" ] || [ $GHOSTS = 1 ]; then echo "$r_each"; else : >"$BASE/runs/$r_each/over"; fi
     done
 }
 
@@ -309,6 +419,30 @@ r_kind() {
     r_k=trial
     [ -s "$BASE/runs/$1/kind" ] && read -r r_k <"$BASE/runs/$1/kind"
     echo "${r_k:-trial}"
+}
+
+# Say whether the guard whose folder is $1 runs; sets r_p.
+r_guard_alive() {
+    r_boot
+    [ -s "$1/pid" ] && read -r r_p r_s r_b <"$1/pid" && [ "$r_b" = "$BOOT" ] && r_stat "$r_p" && [ "$S_START" = "$r_s" ]
+}
+
+# Kills by the kernel for lack of memory, as counted in file $1 (memory.events, or memory.oom_control of cgroup 1).
+r_oom_kills() {
+    sed -n 's/^oom_kill \([0-9]*\)$/\1/p' "$1" 2>/dev/null
+}
+
+# Print the count above and its file for process $1: of the cgroup that outlives it.
+r_oom_mark() {
+    r_v2=$(sed -n 's|^0::||p' "/proc/$1/cgroup" 2>/dev/null)
+    r_v1=$(sed -n 's|^[0-9]*:memory:||p' "/proc/$1/cgroup" 2>/dev/null)
+    case $r_v2 in */ratchet-*) r_v2=${r_v2%/*} ;; esac
+    for r_f in "/sys/fs/cgroup/memory$r_v1/memory.oom_control" /sys/fs/cgroup/memory/memory.oom_control \
+        "/sys/fs/cgroup$r_v2/memory.events" /sys/fs/cgroup/memory.events; do
+        r_count=$(r_oom_kills "$r_f")
+        [ -n "$r_count" ] && echo "$r_count $r_f" && return 0
+    done
+    return 1
 }
 
 r_signal() {
@@ -320,15 +454,45 @@ r_signal() {
     done
 }
 
+# SIGKILL to the run's process group and cgroup at once: a tree that forks faster than /proc is read outruns signals to
+# single pids.
+r_kill_at_once() {
+    [ -n "${GROUP:-}" ] && kill -KILL -- "-$GROUP" 2>/dev/null
+    if [ -n "${r_dir:-}" ] && [ -s "$r_dir/scope" ]; then
+        read -r r_manager r_unit <"$r_dir/scope"
+        r_limited 50 systemctl "$r_manager" kill --signal=KILL "$r_unit" >/dev/null
+    fi
+    return 0
+}
+
+# Shared memory that run $1 made and that nobody holds any more fills /dev/shm until every start fails; a lock that its
+# compilers left behind in a JIT cache hangs the next start. Who held such a file has it open.
+r_clean() {
+    r_dir=$BASE/runs/$1 r_open=''
+    {
+        for r_f in /dev/shm/nccl-* /dev/shm/psm_* /dev/shm/torch_* /dev/shm/sem.mp-*; do
+            [ -f "$r_f" ] && [ -O "$r_f" ] && find "$r_f" -newer "$r_dir/kind" 2>/dev/null
+        done
+        [ -s "$r_dir/caches" ] && while IFS= read -r r_cache; do
+            [ -d "$r_cache" ] && find "$r_cache" -maxdepth 6 -type f \( -name lock -o -name '*.lock' -o -name 'lock_*' \) \
+                -user "$(id -u)" -newer "$r_dir/kind" 2>/dev/null
+        done <"$r_dir/caches"
+    } | while IFS= read -r r_f; do
+        [ -n "$r_open" ] || r_open=$(ls -l /proc/[0-9]*/fd 2>/dev/null)
+        case $r_open in *"-> $r_f"*) continue ;; esac
+        grep -qF -- "$r_f" /proc/[0-9]*/maps 2>/dev/null || rm -f "$r_f"
+    done
+}
+
 # Stop everything that $1 (a function filling MEMBERS) finds: TERM, TERM again, KILL; $2/$3 hundredths of a second
 # for TERM and for KILL. Sets SIGNALLED, KILLED; fails when something is left in MEMBERS.
 r_stop() {
     SIGNALLED='' KILLED=0 r_main=$4
     r_now
-    r_began=$NOW r_term_end=$((NOW + $2)) r_again=$((NOW + $2 / 3)) r_termed='' r_nap_s=0.03 r_orphans=0
+    r_first=$NOW r_term_end=$((NOW + $2)) r_again=$((NOW + $2 / 3)) r_termed='' r_nap_s=0.03 r_orphans=0
     while :; do
         $1
-        [ -n "$MEMBERS" ] || return 0
+        [ -n "$MEMBERS" ] || [ $GHOSTS = 1 ] || return 0
         r_new=''
         for r_m in $MEMBERS; do
             case " $SIGNALLED " in *" $r_m "*) ;; *) SIGNALLED="$SIGNALLED $r_m" ;; esac
@@ -351,10 +515,11 @@ r_stop() {
             fi
         fi
         if [ $KILLED = 1 ]; then
+            r_kill_at_once
             r_signal KILL $MEMBERS
             [ "$NOW" -ge "$r_kill_end" ] && return 1
         fi
         r_nap $r_nap_s
-        [ $((NOW - r_began)) -gt 100 ] && r_nap_s=0.1
+        [ $((NOW - r_first)) -gt 100 ] && r_nap_s=0.1
     done
 }

@@ -5,8 +5,13 @@ r_members "$2"
 r_remember "$2"
 r_alive=0
 r_stat "$3" && [ "$S_START" = "$4" ] && r_alive=1
+# The supervisor writes the exit status a moment after the end.
+r_tries=0
+while [ $r_alive = 0 ] && ! [ -s "$DIR/exit" ] && [ $r_tries -lt 20 ] && [ -n "${r_leader:-}" ] && r_stat "$r_leader"; do
+    r_nap 0.05
+    r_tries=$((r_tries + 1))
+done
 r_exit=-
-# The exit status is read after the look at the process: a server that ends in between is told as dead next time.
 [ $r_alive = 0 ] && [ -s "$DIR/exit" ] && read -r r_exit <"$DIR/exit"
 r_pids=''
 for r_m in $MEMBERS; do r_pids="$r_pids ${r_m%:*}"; done

@@ -14,19 +14,10 @@ r_found_run() {
     r_add_log_writers "$r_id"
 }
 r_found_given() {
-    MEMBERS='' CPU=0
+    MEMBERS='' CPU=0 GHOSTS=0 GROUP='' r_dir=''
     # shellcheck disable=SC2086
     r_add_known $GIVEN $SIGNALLED
     r_add_descendants
-}
-# Shared memory that the run made and that nobody holds any more fills /dev/shm until every start fails.
-r_clean_shm() {
-    for r_f in /dev/shm/nccl-* /dev/shm/psm_* /dev/shm/torch_* /dev/shm/sem.mp-*; do
-        [ -f "$r_f" ] && [ -O "$r_f" ] && [ -n "$(find "$r_f" -newer "$BASE/runs/$r_id/kind" 2>/dev/null)" ] || continue
-        grep -qF -- "$r_f" /proc/[0-9]*/maps 2>/dev/null && continue
-        ls -l /proc/[0-9]*/fd 2>/dev/null | grep -qF -- "-> $r_f" && continue
-        rm -f "$r_f"
-    done
 }
 SIGNALLED=''
 if [ "$r_id" = - ]; then r_find=r_found_given; else r_find=r_found_run; fi
@@ -36,12 +27,13 @@ printf 'signalled'
 for r_m in $SIGNALLED; do printf ' %s' "${r_m%:*}"; done
 printf '\nkilled %s\n' "$KILLED"
 if [ $r_left != 0 ]; then
+    [ -n "$MEMBERS" ] || echo 'left ? processes that fork faster than they can be listed'
     for r_m in $MEMBERS; do
         r_stat "${r_m%:*}" && printf 'left %s %s %s\n' "${r_m%:*}" "$S_STATE" "$(r_command "${r_m%:*}")"
     done
 elif [ "$r_id" != - ] && [ -d "$BASE/runs/$r_id" ]; then
     : >"$BASE/runs/$r_id/over"
-    r_clean_shm
+    r_clean "$r_id"
 fi
 r_tries=0
 while r_listen "$r_p0"; [ -n "$LISTEN" ] && [ $r_left = 0 ] && [ $r_tries -lt 20 ]; do

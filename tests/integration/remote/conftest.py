@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -150,6 +150,12 @@ class Box:
             assert status.alive or log in seen, seen.decode()
             assert not end.passed, seen.decode()
 
+    def wait_for_log(self, server: RunningServer, text: bytes, *, seconds: float = 90) -> None:
+        """Wait until a text is in the log, whatever became of the main process."""
+        end = Deadline.after(seconds)
+        while text not in process.read_log(self.link, server):
+            assert not end.passed
+
     def stop(self, server: RunningServer, *, seconds: float = 90, term_wait_s: float = 15.0) -> process.StopProof:
         """Stop with proof."""
         return process.stop(
@@ -170,4 +176,12 @@ def local_box(local_link: LocalLink, run_dir: str) -> Box:
     return Box(local_link, run_dir)
 
 
-BoxMaker = Callable[[HostLink], Box]
+def path_without(tool: str, folder: Path) -> str:
+    """Return a PATH that has every usual tool but one."""
+    tools = folder / "tools"
+    tools.mkdir()
+    for directory in os.environ["PATH"].split(":"):
+        for file in Path(directory).glob("*") if Path(directory).is_dir() else ():
+            if file.name != tool and not (tools / file.name).exists():
+                (tools / file.name).symlink_to(file)
+    return str(tools)

@@ -11,7 +11,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,11 +21,10 @@ from optimizer.clock import Deadline
 from optimizer.errors import FenceRefused, NeedsAttention, NotFound, PortTaken
 from optimizer.remote import guard, home, process
 from optimizer.remote.base import HomeServer
-from tests.integration.remote.conftest import REPLICA, Box, pids_of
-from tests.integration.remote.sshservers import Sshd, free_port, wait_for_port
+from tests.integration.remote.conftest import REPLICA, Box
+from tests.integration.remote.sshservers import free_port, wait_for_port
 
 SOON = timedelta(hours=1)
-CONTROLLER = Path(__file__).with_name("controller.py")
 
 
 def replica(port: int, *extra: str) -> list[str]:
@@ -171,17 +169,6 @@ def test_a_home_that_is_a_unit_is_stopped_and_started_by_systemctl(
     assert "start -- llm.service" in log.read_text() and "start llm.service" in log.read_text()
 
 
-def kill_in(phase: str, controller: subprocess.Popen[str]) -> float:
-    """Kill a controller just after it entered a phase; returns when."""
-    assert controller.stdout
-    while controller.stdout.readline().strip() != phase:
-        assert controller.poll() is None
-    time.sleep(0.05)
-    controller.kill()
-    controller.wait()
-    return time.monotonic()
-
-
 def test_an_adopted_server_takes_the_place_of_home_and_home_takes_it_back(local_box: Box) -> None:
     box = local_box
     first = HomeServer(argv=tuple(replica(box.port, "--served-model-name", "first")), port=box.port)
@@ -265,63 +252,3 @@ def test_a_home_that_dies_is_tried_again_by_the_guard(local_box: Box, tmp_path: 
     wait_until(lambda: healthy(box.port), 90)
     wait_until(lambda: "done" in events(box), 30)
     assert events(box).count("home_died") == 1 and events(box).count("home_started") == 2
-
-
-@pytest.mark.slow
-@pytest.mark.needs("sshd")
-def test_ratchet_killed_in_any_phase_leaves_home_serving(sshd: Sshd, tmp_path: Path) -> None:
-    ssh_server = sshd
-    grace_s = 6.0
-    # Ten homes and trials start at once here: on an overloaded machine that alone takes longer than the promise.
-    patience_s = 10 if os.getloadavg()[0] < 2 * (os.cpu_count() or 1) else 60
-    phases = ("stop", "launch", "readiness", "benchmark", "restore")
-    originals = []
-    controllers: dict[str, tuple[subprocess.Popen[str], Box]] = {}
-    from optimizer.remote import connect
-
-    for phase in phases:
-        port = free_port()
-        argv = replica(
-            port, "--served-model-name", f"home of {phase}", *(["--replica-ignore-term"] * (phase == "stop"))
-        )
-        originals.append(
-            subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        )
-        wait_for_port(port)
-        box = Box(connect.open_link(ssh_server.entry()), str(tmp_path / phase), port, fence=2)
-        trial = replica(port, "--replica-escape", "--replica-load-s", "30" if phase == "readiness" else "0.2")
-        job = {"entry": ssh_server.entry().model_dump(), "run_dir": box.run_dir, "port": port, "grace_s": grace_s,
-               "trial": trial}  # fmt: skip
-        controller = subprocess.Popen(
-            [sys.executable, str(CONTROLLER), json.dumps(job)], stdout=subprocess.PIPE, text=True
-        )
-        controllers[phase] = (controller, box)
-    try:
-        with ThreadPoolExecutor(len(phases)) as pool:
-            killed_at = dict(pool.map(lambda item: (item[0], kill_in(item[0], item[1][0])), controllers.items()))
-        for phase, (_, box) in controllers.items():
-            wait_until(
-                lambda box=box: "done" in events(box), grace_s + patience_s + killed_at[phase] - time.monotonic() + 5
-            )
-            assert healthy(box.port) and model_of(box.port) == f"home of {phase}"
-            assert [r.kind for r in process.find_runs(box.link, run_dir=box.run_dir)] in (["home"], [])
-            served = next(e for e in guard.history(box.link, run_dir=box.run_dir) if e["event"] == "home_serving")
-            fired = next(e for e in guard.history(box.link, run_dir=box.run_dir) if e["event"] == "fired")
-            assert served["uptime_s"] - fired["uptime_s"] <= patience_s
-            found = home.find(box.link, box.port, Deadline.after(60), run_dir=box.run_dir)
-            again = home.restore(box.link, found, run_dir=box.run_dir, fence=2, deadline=Deadline.after(60))
-            assert again.already_serving
-            home.stop(box.link, found, run_dir=box.run_dir, fence=None, deadline=Deadline.after(60))
-    finally:
-        for controller, box in controllers.values():
-            controller.kill()
-            controller.wait()
-            if controller.stdout:
-                controller.stdout.close()
-            box.link.close()
-            for pid in pids_of(Path(box.run_dir)):
-                os.kill(pid, signal.SIGKILL)
-        for process_ in originals:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process_.pid, signal.SIGKILL)
-            process_.wait()

@@ -17,7 +17,7 @@ import pytest
 from optimizer.clock import Deadline
 from optimizer.errors import FenceRefused, HostBusy, NeedsAttention, PortTaken
 from optimizer.remote import gpu, process
-from tests.integration.remote.conftest import REPLICA, Box
+from tests.integration.remote.conftest import REPLICA, Box, path_without
 from tests.integration.remote.sshservers import wait_for_port
 
 
@@ -238,17 +238,6 @@ def test_a_directory_lock_of_a_dead_owner_is_broken(
     server = local_box.launch()
     local_box.stop(server)
     assert not lock.exists()
-
-
-def path_without(tool: str, folder: Path) -> str:
-    """Return a PATH that has every usual tool but one."""
-    tools = folder / "tools"
-    tools.mkdir()
-    for directory in os.environ["PATH"].split(":"):
-        for file in Path(directory).glob("*") if Path(directory).is_dir() else ():
-            if file.name != tool and not (tools / file.name).exists():
-                (tools / file.name).symlink_to(file)
-    return str(tools)
 
 
 NASTY = {

@@ -18,18 +18,20 @@ from optimizer.errors import PortTaken
 from optimizer.remote import connect, doctor, gpu, guard, home, process, scripts
 from optimizer.remote.base import HomeServer
 from tests.integration.remote.conftest import Box
-from tests.integration.remote.sshservers import EmbeddedServer, start_sshd, wait_for_port
+from tests.integration.remote.sshservers import EmbeddedServer, Sshd, start_sshd, wait_for_port
 
-LOGIN_SHELLS = ("bash", "dash", "fish", "tcsh", "zsh")
+LOGIN_SHELLS = ("bash", "dash", *(pytest.param(s, marks=pytest.mark.needs(s)) for s in ("fish", "tcsh", "zsh")))
 ODD = ["it's", 'a "b"', "$(id) `id` $HOME", "a\\b\\\\", "!!", "line\nline", "ü日", "*", ""]
 
 
+@pytest.mark.parametrize("kind", [pytest.param("sshd", marks=pytest.mark.needs("sshd")), "embedded"])
 @pytest.mark.parametrize("shell", LOGIN_SHELLS)
-def test_any_login_shell_passes_arguments_literally(tmp_path: Path, shell: str) -> None:
-    program = shutil.which(shell)
-    if program is None:
-        pytest.skip(f"{shell} is not installed")
-    server = EmbeddedServer(tmp_path, shell=[program, "-c"])
+def test_any_login_shell_passes_arguments_literally(tmp_path: Path, shell: str, kind: str) -> None:
+    server: Sshd | EmbeddedServer
+    if kind == "sshd":
+        server = start_sshd(tmp_path, extra=f'ForceCommand exec {shell} -c "$SSH_ORIGINAL_COMMAND"')
+    else:
+        server = EmbeddedServer(tmp_path, shell=[shell, "-c"])
     link = connect.open_link(server.entry())
     try:
         done = link.run(["printf", "%s|", *ODD], deadline=Deadline.after(60))
@@ -63,8 +65,6 @@ def test_a_login_that_prints_banners_on_both_streams_changes_nothing(tmp_path: P
 @pytest.mark.parametrize("shell", [["dash"], ["bash", "--posix"], ["busybox", "sh"]])
 @pytest.mark.parametrize("name", sorted(p.stem for p in (Path(scripts.__file__).parent / "sh").glob("*.sh")))
 def test_every_script_parses_in_every_shell(shell: list[str], name: str) -> None:
-    if shutil.which(shell[0]) is None:
-        pytest.skip(f"{shell[0]} is not installed")
     done = subprocess.run([*shell, "-n"], input=scripts.text(name).encode(), capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -74,13 +74,10 @@ def odd_host(
     request: pytest.FixtureRequest, tmp_path: Path, gpu_folder: Path, host_path: str
 ) -> Iterator[EmbeddedServer]:
     """Return a host whose /bin/sh is BusyBox (and whose tools are BusyBox's only), or bash."""
-    program = shutil.which(request.param)
-    unshare, nsenter = shutil.which("unshare"), shutil.which("nsenter")
-    if not (program and unshare and nsenter):
-        pytest.skip(f"{request.param}, unshare or nsenter is not installed")
+    program = str(shutil.which(request.param))
     where = os.path.realpath("/bin/sh")
     keeper = subprocess.Popen(
-        [unshare, "-m", "sh", "-c", 'mount --bind "$1" "$2" && echo ready && exec sleep 600', "x", program, where],
+        ["unshare", "-m", "sh", "-c", 'mount --bind "$1" "$2" && echo ready && exec sleep 600', "x", program, where],
         stdout=subprocess.PIPE,
     )  # fmt: skip
     assert keeper.stdout and keeper.stdout.readline() == b"ready\n"
@@ -92,7 +89,7 @@ def odd_host(
             (tools / applet).symlink_to(program)
         (tools / "nvidia-smi").symlink_to(Path(host_path.split(":")[0]) / "nvidia-smi")
         path = str(tools)
-    server = EmbeddedServer(tmp_path / "odd", shell=[nsenter, "-t", str(keeper.pid), "-m", "/bin/sh", "-c"])
+    server = EmbeddedServer(tmp_path / "odd", shell=["nsenter", "-t", str(keeper.pid), "-m", "/bin/sh", "-c"])
     server.env.update(PATH=path, REPLICA_GPU_DIR=str(gpu_folder))
     yield server
     server.stop()
@@ -101,7 +98,7 @@ def odd_host(
     keeper.stdout.close()
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "busybox", "util_linux")
 def test_servers_and_guard_work_with_another_sh_and_other_tools(
     odd_host: EmbeddedServer, run_dir: str, gpus: Path
 ) -> None:
@@ -142,16 +139,14 @@ def test_servers_and_guard_work_with_another_sh_and_other_tools(
         box.link.close()
 
 
-@pytest.mark.needs("root", "busybox")
+@pytest.mark.needs("root", "busybox", "util_linux")
 def test_an_unprivileged_login_owns_its_servers_and_is_told_of_others(tmp_path: Path) -> None:
     """The login is `nobody`: other users' processes can be neither read nor signalled."""
-    setpriv, busybox = shutil.which("setpriv"), shutil.which("busybox")
-    if not setpriv:
-        pytest.skip("setpriv is not installed")
+    busybox = shutil.which("busybox")
     folder = Path(tempfile.mkdtemp(prefix="ratchet-nobody-"))
     folder.chmod(0o777)
     server = EmbeddedServer(
-        tmp_path / "ssh", shell=[setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "/bin/sh", "-c"]
+        tmp_path / "ssh", shell=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/bin/sh", "-c"]
     )
     server.env["HOME"] = str(folder)
     box = Box(connect.open_link(server.entry()), "~/our dir")
@@ -180,53 +175,3 @@ def test_an_unprivileged_login_owns_its_servers_and_is_told_of_others(tmp_path: 
         box.link.close()
         server.stop()
         shutil.rmtree(folder)
-
-
-def test_the_doctor_tells_every_part_with_a_remedy(box: Box, gpus: Path) -> None:
-    from optimizer.spec import HostEntry
-
-    entry = HostEntry(name="box", connection="local", run_dir=box.run_dir, gpus=[0, 1, 5])
-    server = box.launch()
-    box.wait(server)
-    found = doctor.check(box.link, entry, port=box.port, paths=["/no/such/model"])
-    by_check = {f.check: f for f in found}
-    assert {"ssh", "host key", "shell", "tools", "run directory", "disk", "shm", "clock", "limits", "gpus", "gpu users",
-            "our servers", "port", "guard", "path", "engine"} <= set(by_check)  # fmt: skip
-    assert all(f.remedy for f in found if f.level in {"warning", "error"}), found
-    assert by_check["path"].level == "error"
-    assert by_check["our servers"].level == "warning" and server.run_id in by_check["our servers"].detail
-    assert any(f.check == "gpus" and f.level == "error" and "GPU 5" in f.detail for f in found)
-    assert by_check["gpu users"].detail == "only our own"
-    box.stop(server)
-
-
-def test_the_doctor_names_a_foreign_server_and_what_it_would_put_back(local_box: Box, tmp_path: Path) -> None:
-    import sys
-
-    from optimizer.spec import HostEntry
-
-    foreign = subprocess.Popen(
-        [sys.executable, "-m", "http.server", str(local_box.port), "--bind", "127.0.0.1"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        wait_for_port(local_box.port)
-        for takeover, level in ((False, "error"), (True, "ok")):
-            entry = HostEntry(name="box", connection="local", run_dir=local_box.run_dir, takeover=takeover)
-            found = {f.check: f for f in doctor.check(local_box.link, entry, port=local_box.port)}
-            assert found["port"].level == level and str(foreign.pid) in found["port"].detail
-        assert "can be put back" in found["home"].detail
-    finally:
-        foreign.kill()
-        foreign.wait()
-
-
-def test_the_doctor_of_an_unreachable_host_says_why_and_skips_the_rest(tmp_path: Path) -> None:
-    from optimizer.spec import HostEntry, SshEntry
-    from tests.integration.remote.sshservers import free_port
-
-    ssh = SshEntry(hostname="127.0.0.1", port=free_port(), user="u", config_file="/dev/null")
-    entry = HostEntry(name="away", ssh=ssh)
-    found = doctor.check(connect.open_link(entry), entry)
-    assert found[0].level == "error" and "refuses connections" in found[0].detail and found[0].remedy
-    assert {f.level for f in found[1:]} == {"skipped"}

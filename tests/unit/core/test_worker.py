@@ -144,3 +144,19 @@ def test_a_window_that_is_gone_fails_the_study_and_not_the_worker(db: Database) 
     assert machine.stop(10)
     row = studies.get(db, study.id)
     assert row.state == StudyState.FAILED and "'gone'" in row.state_reason
+
+
+def test_nothing_is_started_on_a_host_that_needs_attention_until_a_human_has_looked(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = play(db, monkeypatch, NeedsAttention("demo-host", "GPU 0 still holds 20 GiB", remedy="look"))
+    other = queued(db, name="other")
+    opened: list[str] = []
+    monkeypatch.setattr(worker, "open_run", lambda db, study, *rest: opened.append(study.name))
+    worker.advance(db, other.id, owner="t", settings=QUICK)
+    row = studies.get(db, other.id)
+    assert row.state == StudyState.NEEDS_ATTENTION and "GPU 0 still holds 20 GiB" in row.state_reason and not opened
+    assert "ratchet host restore demo-host" in row.state_reason
+    studies.resume(db, first.id, now=SystemClock().now())
+    with db.read() as conn:
+        assert hosts.get(conn, "demo-host").needs_attention == ""

@@ -1,0 +1,94 @@
+"""Why a server of ours died: its log, its exit status, and what the kernel says, put before the engine's explanation.
+
+Decides when a death is looked for and when the kernel is asked; what the texts mean is the engine's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from optimizer.clock import Deadline, SystemClock
+from optimizer.engines.base import Blame, Explanation, FailureContext, FlagValue, LaunchPlan, Phase
+from optimizer.engines.registry import find_engine
+from optimizer.errors import ServerFailed
+from optimizer.remote import kernel, process
+from optimizer.remote.base import HostLink, RunningServer
+
+POLL_S = 0.5
+
+
+def raise_if_dead(
+    link: HostLink,
+    server: RunningServer,
+    plan: LaunchPlan,
+    pids: frozenset[int],
+    *,
+    engine_name: str,
+    read_log: Callable[[], bytes],
+    patience_s: float = 0.0,
+) -> None:
+    """Look whether a server that was ready, with these processes, still lives; `patience_s` waits for one that dies.
+
+    Raises:
+        ServerFailed: it is dead, or the kernel killed one of its workers.
+    """
+    end = Deadline.after(patience_s)
+    while (status := process.status(link, server, log_limit=0, deadline=Deadline.after(30))).alive and not end.passed:
+        SystemClock().sleep(POLL_S)
+    gone = pids - set(status.pids)
+    if status.alive and not gone:
+        return
+    text = read_log().decode("utf-8", "replace")
+    if not status.alive:
+        kernel_log = kernel.read(link, server, pids=pids)
+        raise explained(engine_name, text, status.exit_code, plan.expected, phase="runtime", kernel_log=kernel_log)
+    raise_if_killed(link, server, plan, engine_name, gone, text, phase="runtime")
+
+
+def raise_if_killed(
+    link: HostLink,
+    server: RunningServer,
+    plan: LaunchPlan,
+    engine_name: str,
+    gone: Iterable[int],
+    log_text: str,
+    phase: Phase = "startup",
+) -> None:
+    """Raise ServerFailed when the kernel killed one of the processes that are gone from a living server."""
+    kernel_log = kernel.read(link, server, pids=gone)
+    if kernel_log:
+        failure = explained(engine_name, log_text, None, plan.expected, phase=phase, kernel_log=kernel_log)
+        if failure.explanation.label == "killed_host_oom":
+            raise failure
+
+
+def explained(
+    engine_name: str,
+    log_text: str,
+    exit_code: int | None,
+    config: Mapping[str, FlagValue],
+    *,
+    phase: Phase = "startup",
+    kernel_log: str = "",
+) -> ServerFailed:
+    """Explain a server's death from its log, its exit status and what the kernel says."""
+    signal_number = exit_code - 128 if exit_code is not None and exit_code > 128 else None
+    context = FailureContext(exit_code, signal_number, phase, config, kernel_log)
+    explanation = find_engine(engine_name).explain(log_text, context)
+    if explanation.label == "none":
+        explanation = Explanation(
+            "unknown",
+            engine_name,
+            f"the server ended with status {exit_code} and no error in its log",
+            "read the log's last lines",
+            last_lines(log_text),
+            Blame.ENGINE,
+        )
+    evidence = (*explanation.evidence, *last_lines(kernel_log, 3))
+    return ServerFailed(replace(explanation, evidence=evidence), log_tail=log_text, exit_code=exit_code)
+
+
+def last_lines(text: str, count: int = 5) -> tuple[str, ...]:
+    """Return the end of a log without empty lines, as evidence."""
+    return tuple(line for line in text.splitlines()[-count:] if line.strip())
