@@ -175,7 +175,7 @@ CAUSES = (
         r"stack smashing detected",
         r"(?:exit ?code|exitcode|exit status|exited with(?: code)?)\W{0,4}(?:-11|139|-6|134|-7|135|-4|132)\b",
         r"core dumped",
-        r"\bassertion [`'].{1,200}' failed\.",
+        r"\bassertion [`'].{1,200}' failed\.|^assertion failed: /\S+:\d+",
         fatal=True,
         summary="the server crashed inside native code",
         remedy="try another attention backend or release; keep the core dump for the engine's developers",
