@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from optimizer import readiness
 from optimizer.clock import Deadline
-from optimizer.engines.base import Blame, Explanation
+from optimizer.engines.base import Blame, Explanation, LaunchPlan
 from optimizer.errors import BenchmarkFailed, CommandTimeout, ConnectionLost, ServerFailed
 from optimizer.measuring import steady
 from optimizer.remote import scripts
@@ -106,36 +105,32 @@ def test_a_measurement_that_takes_another_way_is_not_void() -> None:
 
 
 @pytest.fixture
-def asking(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a link, and the question of the readiness proof that is put over it."""
-    link = study().link
-    monkeypatch.setattr(readiness.process, "status", lambda *_, **__: None)
-    watch = readiness._Watch((), lambda _: None)
-    return link, partial(readiness._answer, link, None, watch, "sglang", Deadline.after(30))
+def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what follows a starting server, over a link whose disturbances a test sets."""
+    plan = LaunchPlan(("x", "--port", "1"), {}, None, 1, "127.0.0.1", "m", {})
+    made = readiness._Watch(study().link, None, plan, "sglang", print, print)  # type: ignore[arg-type]
+    monkeypatch.setattr(made, "look", lambda: None)
+    return made
 
 
-def test_a_question_under_which_the_connection_broke_is_put_again(asking: Any) -> None:
-    link, ask = asking
+def test_a_question_under_which_the_connection_broke_is_put_again(watch: Any) -> None:
     answers = iter([None, 200])
 
     def question() -> int | None:
-        link.disturbances += 1
+        watch._link.disturbances += 1
         return next(answers)
 
-    assert ask(question) == 200
+    assert watch.answer(question, Deadline.after(30)) == 200
 
 
-def test_no_answer_over_a_steady_connection_is_the_answer(asking: Any) -> None:
-    assert asking[1](lambda: None) is None
+def test_no_answer_over_a_steady_connection_is_the_answer(watch: Any) -> None:
+    assert watch.answer(lambda: None, Deadline.after(30)) is None
 
 
-def test_a_connection_that_breaks_until_the_time_is_over_is_no_fault_of_the_configuration(asking: Any) -> None:
-    link, ask = asking
-
+def test_a_connection_that_breaks_until_the_time_is_over_is_no_fault_of_the_configuration(watch: Any) -> None:
     def question() -> None:
-        link.disturbances += 1
+        watch._link.disturbances += 1
 
-    late = partial(ask.func, *ask.args[:-1], Deadline.after(0))
     with pytest.raises(ServerFailed) as caught:
-        late(question)
+        watch.answer(question, Deadline.after(0))
     assert caught.value.explanation.blame is Blame.INFRASTRUCTURE
