@@ -88,10 +88,9 @@ def verdict_look(record: VerdictRecord) -> JsonObject:
 def best(data: StudyReportData) -> JsonObject:
     """The best configuration of a study."""
     found = data.best
-    base = next((t for t in data.trials if t.arm == "baseline"), None)
     before, after = data.baseline_tok_s, data.best_tok_s
     return {
-        "trial": trial(found, data.study.spec, base) if found else None,
+        "trial": trial(found, data.study.spec, data.first_baseline) if found else None,
         "output_tok_s": finite(after),
         "baseline_tok_s": finite(before),
         "ratio": after / before if after and before else None,

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from optimizer import evidence
-from optimizer.bench import verdict
+from optimizer.bench import soak, verdict
 from optimizer.bench.base import Outcome, VerdictResult
-from optimizer.bench.confirm import Confirmation
-from optimizer.bench.judging import Restart
-from optimizer.engines.base import FlagValue
+from optimizer.bench.confirm import Confirmation, relevant
+from optimizer.bench.judging import Restart, carried_by_one, prompt_ratios
+from optimizer.engines.base import Blame, FlagValue
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
 from storage import events, verdicts
@@ -62,6 +62,7 @@ def confirm(run: StudyRun, attempt: Attempt) -> None:
             min_effect=run.spec.min_effect,
             max_restarts=run.spec.budget.confirm_restarts,
             given_up=set(excluded(run, finalists)),
+            earlier=evidence.baseline_restarts(run),
         )
         record_look(run, step, restarts)
         if step.next_arm is not None:
@@ -117,8 +118,15 @@ def may_win(run: StudyRun, trial: TrialRecord) -> bool:
 
 
 def broken_limits(run: StudyRun, metrics: Mapping[str, float]) -> list[str]:
-    """Return the limits of the objective that these metrics miss; a missing metric misses its limit."""
+    """Return the limits of the objective that these metrics miss; a missing metric misses its limit.
+
+    Where the objective says nothing of errors, a candidate may fail no larger share of requests than home does: what
+    failed is in no average, so the prompts that a server cannot answer would make it look faster.
+    """
     broken = []
+    errors, usual = metrics.get("error_rate", 0.0), evidence.baseline_error_rate(run)
+    if "error_rate" not in run.spec.objective.subject_to and errors > usual:
+        broken.append(f"{errors:.0%} of its requests failed, and {usual:.0%} of home's")
     for name, limit in run.spec.objective.subject_to.items():
         value = metrics.get(name)
         if value is None:
@@ -148,13 +156,26 @@ def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
         key = trial.arm.removeprefix(SOAK)
         if trial.kind != "confirm" or key not in keys:
             continue
-        if trial.state == "infeasible":
-            found[key] = f"it failed when it was started again: {(trial.failure or {}).get('summary', '')}"
+        failure = trial.failure or {}
+        if trial.state == "infeasible" or (trial.state == "interrupted" and failure.get("blame") == Blame.ENGINE):
+            found[key] = f"it failed when it was started again: {failure.get('summary', '')}"
         elif trial.output_check is not None and not trial.output_check["ok"]:
             found[key] = "suspect_output: " + "; ".join(trial.output_check["problems"])
         elif trial.state == "complete" and broken_limits(run, trial.metrics):
             found[key] = "; ".join(broken_limits(run, trial.metrics))
+        elif trial.arm.startswith(SOAK) and (tired := lost_under_load(run, key, trial.metrics)):
+            found[key] = tired
     return found
+
+
+def lost_under_load(run: StudyRun, key: str, metrics: Mapping[str, float]) -> str:
+    """Say so when the speed that a winner lost while it was held under load is more than it had won; else nothing."""
+    first, last = metrics.get("soak_first_tok_s", 0.0), metrics.get("soak_last_tok_s", 0.0)
+    with run.db.read() as conn:
+        gains = [v.ratio for v in verdicts.for_study(conn, run.study.id) if v.candidate_key == key]
+    if not gains or first <= 0 or last >= (1 - soak.SLOWER_SHARE) * first or gains[-1] * last > first:
+        return ""
+    return f"it is {gains[-1] - 1:+.1%} against home when fresh, and lost {1 - last / first:.1%} under load"
 
 
 def record_look(run: StudyRun, step: Confirmation, restarts: Sequence[dict[str, Any]]) -> None:
@@ -201,9 +222,13 @@ def conclude(run: StudyRun, finalists: Sequence[Finalist], step: Confirmation | 
     winner = next((f for f in finalists if step is not None and f.key == step.winner and f.key not in out), None)
     if winner is not None and step is not None:
         document |= told(step.results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
+        document |= by_prompt(run, winner.key)
         document["lossy"] = list(run.engine.lossy_flags(run.spec.candidate_config(winner.params, searched(run))))
     else:
         document |= without_winner(finalists, step, out)
+    drifted = evidence.baseline_drift(run)
+    if drifted is not None:
+        document["drift"] = asdict(drifted)
     best = winner or (finalists[0] if finalists else None)
     document |= explained(run, best)
     run.update(verdict=document, best_trial=best.trial if best else None)
@@ -227,6 +252,16 @@ def explained(run: StudyRun, best: Finalist | None) -> dict[str, Any]:
             if (ranked := run.search.best_at_level(level, run.workload.concurrency)) is not None
         }
     return found
+
+
+def by_prompt(run: StudyRun, key: str) -> dict[str, Any]:
+    """Return the winner's ratio to the baseline on each prompt, and a caveat when a single prompt makes the gain."""
+    runs = [Restart(r["arm"], r["tok_s"]) for r in restarts_so_far(run) if r["arm"] in {key, BASELINE}]
+    pair = relevant(runs, key)
+    names = [p.name for p in run.workload.prompts]
+    ratios = prompt_ratios(names, pair)
+    caveat = carried_by_one(ratios, run.spec.min_effect)
+    return {"by_prompt": ratios, "caveats": [caveat] if caveat else []}
 
 
 def searched(run: StudyRun) -> set[str]:

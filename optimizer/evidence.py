@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 
 from optimizer.bench.base import RequestSample
+from optimizer.bench.baseline import Drift, drift
 from optimizer.bench.derive import blocks, geometric_mean
+from optimizer.bench.judging import BASELINE, Restart
 from optimizer.engines import memory_fraction
 from optimizer.run import StudyRun
 from optimizer.trial_log import sample_of
@@ -87,19 +89,46 @@ def weighted_mean(values: Mapping[int, float | None], weights: Mapping[int, floa
 def incumbent(run: StudyRun) -> dict[str, float] | None:
     """tok/s by prompt of the best complete configuration so far, baseline included: the mark for early ending.
 
-    None where other levels than the first count too: losing there proves nothing about them.
+    Each is taken relative to the baseline of its own time and brought to the speed of now: on a host that has become
+    slower since, the old figures would end every later measurement. None where other levels than the first count too:
+    losing there proves nothing about them.
     """
     if run.spec.objective.levels:
         return None
     candidates = [t for t in all_trials(run) if t.state == "complete" and t.kind in {"baseline", "explore"}]
-    trusted = [t for t in candidates if (t.output_check or {"ok": True})["ok"]]
+    trusted = [t for t in candidates if (t.output_check or {"ok": True})["ok"] and t.output_tok_s]
     if not trusted:
         return None
-    best = max(trusted, key=lambda t: t.output_tok_s or 0.0)
+    best = max(trusted, key=lambda t: (t.output_tok_s or 0.0) / _reference_of(t))
     record = measurement_of(run, best.number)
     if record is None:
         return None
-    return {prompt: sum(values) / len(values) for prompt, values in record.tok_s.items() if values}
+    drifted = (run.reference_tok_s or 1.0) / _reference_of(best) if run.reference_tok_s else 1.0
+    return {prompt: drifted * sum(values) / len(values) for prompt, values in record.tok_s.items() if values}
+
+
+def _reference_of(trial: TrialRecord) -> float:
+    """The baseline's speed at the time of a trial; a baseline's own speed is its reference."""
+    own = trial.output_tok_s or 1.0
+    return own if trial.kind == "baseline" else float(trial.metrics.get("reference_tok_s") or own)
+
+
+def baseline_restarts(run: StudyRun) -> list[Restart]:
+    """The baseline's restarts before the confirmation: they show how much starts scatter on this host."""
+    measured = [blocks_of(run, t) for t in complete(run, kind="baseline")]
+    return [Restart(BASELINE, tok_s) for tok_s in measured if tok_s]
+
+
+def baseline_error_rate(run: StudyRun) -> float:
+    """The largest share of requests that failed in any restart of the baseline, 0..1."""
+    return max((t.metrics.get("error_rate", 0.0) for t in complete(run, kind="baseline")), default=0.0)
+
+
+def baseline_drift(run: StudyRun) -> Drift | None:
+    """How the baseline's speed went through the night, all its restarts together."""
+    same = [t for t in all_trials(run) if t.arm == BASELINE and t.state == "complete" and t.started_at is not None]
+    timed = [(t.started_at.timestamp() / 3600, speed) for t in same if t.started_at and (speed := objective_of(run, t))]
+    return drift([hour for hour, _ in timed], [speed for _, speed in timed])
 
 
 def hours_spent(run: StudyRun) -> float:

@@ -114,6 +114,13 @@ def compare_with_expectation(run: StudyRun) -> None:
         run.say("warning", text=text)
 
 
+def warn_of_drift(run: StudyRun) -> None:
+    """Warn when the baseline's own speed changes through the night."""
+    found = evidence.baseline_drift(run)
+    if found is not None and found.significant:
+        run.say("warning", text=found.text)
+
+
 def explore(run: StudyRun) -> None:
     """Start what the search suggests until the budget ends, or nothing is left that promises a gain."""
     enter(run, "explore")
@@ -127,6 +134,7 @@ def explore(run: StudyRun) -> None:
             return
         if due_for_baseline(run, len(done)):
             measure_baseline_once(run)
+            warn_of_drift(run)
         try:
             suggestion = run.search.ask(host=run.host.name)
         except SpaceExhausted:
@@ -139,7 +147,7 @@ def explore(run: StudyRun) -> None:
                 suggestion.canonical_key,
                 dict(suggestion.params),
                 suggestion.number,
-                incumbent=evidence.incumbent(run),
+                incumbent=evidence.incumbent(run) if run.spec.budget.early_end else None,
             ),
         )
         advice = evidence.memory_advice(run, trial)

@@ -115,6 +115,7 @@ class Budget(Model):
     soak_s: float = Field(default=120.0, ge=0)
     ready_timeout_s: float = Field(default=1800.0, gt=0)
     measure_timeout_s: float = Field(default=1800.0, gt=0)
+    early_end: bool = True
 
 
 class SshEntry(Model):

@@ -25,7 +25,7 @@ SHOWN_TRIALS = 250
 SHOWN_POINTS = 2000
 FEED = 30
 LOG_TAIL = 6000
-PHASES = (("baseline", "original measured"), ("explore", "exploring"), ("confirm", "confirming"), ("finish", "done"))
+PHASES = (("baseline", "original"), ("explore", "exploring"), ("confirm", "confirming"), ("finish", "done"))
 VERBS: dict[str, list[tuple[str, str, str]]] = {
     S.CREATED: [("start", "Start", "primary"), ("stop", "Stop", "danger")],
     S.QUEUED: [("pause", "Pause", ""), ("stop", "Stop", "danger")],

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from statistics import fmean
 from typing import Any
 
@@ -123,10 +124,14 @@ class StudyReportData:
             "candidate_key": last.candidate_key,
         }
 
+    @cached_property
+    def first_baseline(self) -> TrialRecord | None:
+        """The first start of the original configuration: what "changed" is told against."""
+        return next((t for t in self.trials if t.arm == BASELINE_ARM), None)
+
     def changed_flags(self, trial: TrialRecord) -> dict[str, Any]:
         """What a trial changes of the original: the searched parameters whose value differs from the baseline's."""
-        base = next((t for t in self.trials if t.arm == BASELINE_ARM), None)
-        return launch.changed_parameters(trial, base, self.study.spec)
+        return launch.changed_parameters(trial, self.first_baseline, self.study.spec)
 
     def seconds_by_phase(self) -> dict[str, float]:
         """Where the night went: seconds by phase over all trials."""

@@ -56,7 +56,8 @@ def start(server: str, argv: list[str]) -> tuple[bool, list[dict[str, Any]], str
     env = {**os.environ, "LD_LIBRARY_PATH": str(Path(server).resolve().parent)}
     words = [server, *argv, "--host", "127.0.0.1", "--port", str(port), "--slots"]
     process = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    up, slots = False, []
+    up = False
+    slots: list[dict[str, Any]] = []
     end = time.monotonic() + START_S
     while time.monotonic() < end and process.poll() is None and not up:
         up = _get(f"http://127.0.0.1:{port}/health") is not None

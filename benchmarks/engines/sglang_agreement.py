@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engines.cases import Case, sglang_cases
+from benchmarks.engines.recorded import GPUS, differing, same
 from optimizer.engines.base import Effective, Verdict
 from optimizer.engines.flag_catalogue import read_command_line
 from optimizer.engines.hardware import known_gpu
@@ -30,7 +31,6 @@ from optimizer.engines.sglang.rules import effective
 VERSIONS = "0.4.9.post6,0.5.5,0.5.12,0.5.15,0.5.20,0.5.23"
 DERIVED = frozenset({"cuda_graph_config", "model_path", "served_model_name", "tokenizer_path"})
 """Records that collect other flags, or that only repeat one."""
-GPUS = 8
 
 
 def ask(options: argparse.Namespace, version: str, gpu: str, cases: list[Case]) -> list[dict[str, Any]]:
@@ -68,15 +68,6 @@ def our_changes(result: Effective) -> dict[str, Any]:
     return {a.flag: a.becomes for a in result.adjustments}
 
 
-def same(ours: Any, theirs: Any) -> bool:
-    """Compare two values, absence and `False` being one."""
-    if ours in (None, False) and theirs in (None, False):
-        return True
-    if isinstance(theirs, int | float) and isinstance(ours, int | float):
-        return abs(float(ours) - float(theirs)) < 1e-6
-    return str(ours) == str(theirs)
-
-
 def compare(case: Case, answer: dict[str, Any], result: Effective, version: str) -> str:
     """Return what the two disagree on, empty when they agree."""
     rejected = answer["status"].startswith("rejected")
@@ -85,8 +76,8 @@ def compare(case: Case, answer: dict[str, Any], result: Effective, version: str)
     if rejected:
         return ""
     theirs, ours = engine_changes(answer, version), our_changes(result)
-    wrong = [n for n in {*theirs, *ours} if n not in ours or n not in theirs or not same(ours[n], theirs[n])]
-    return "; ".join(f"{n}: engine {theirs.get(n, '=')!r}, we {ours.get(n, '=')!r}" for n in sorted(wrong))
+    wrong = differing(ours, theirs)
+    return "; ".join(f"{n}: engine {theirs.get(n, '=')!r}, we {ours.get(n, '=')!r}" for n in wrong)
 
 
 def compare_filled(answer: dict[str, Any], result: Effective, version: str) -> list[str]:

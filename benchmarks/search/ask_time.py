@@ -45,10 +45,11 @@ def filled(url: str, where: Landscape) -> SearchStudy:
     return study
 
 
-def main() -> None:
-    """Print the median and the slowest of some suggestions."""
+def lines() -> list[str]:
+    """Measure some suggestions and return what they took."""
+    where = landscape()
     with tempfile.TemporaryDirectory() as folder:
-        study = filled(f"sqlite:///{Path(folder) / 'optuna.db'}", landscape())
+        study = filled(f"sqlite:///{Path(folder) / 'optuna.db'}", where)
         wall, cpu = [], []
         for _ in range(ASKS):
             begun, used = time.perf_counter(), time.process_time()
@@ -56,12 +57,12 @@ def main() -> None:
             wall.append(1000 * (time.perf_counter() - begun))
             cpu.append(1000 * (time.process_time() - used))
         study.close()
-    print(f"{TRIALS} trials, {len(landscape().space.names)} parameters, {ASKS} suggestions on SQLite")
+    found = [f"{TRIALS} trials, {len(where.space.names)} parameters, {ASKS} suggestions on SQLite:", ""]
     for name, times in (("wall clock", wall), ("CPU", cpu)):
-        print(
-            f"  {name}: first {times[0]:.0f} ms, median {statistics.median(times):.0f} ms, slowest {max(times):.0f} ms"
-        )
+        middle = statistics.median(times)
+        found.append(f"- {name}: first {times[0]:.0f} ms, median {middle:.0f} ms, slowest {max(times):.0f} ms")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    print("\n".join(lines()))

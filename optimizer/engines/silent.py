@@ -23,6 +23,8 @@ USELESS_RATE = 0.02
 NOTHING_ACCEPTED = 0.05
 """Share of drafted tokens below which a whole log shows a drafter that does not fit, whatever its type."""
 
+_DRAFTING = re.compile(r"accept|draft|specul", re.IGNORECASE)
+"""Without one of these words a log says nothing of speculation; throughput need not be read."""
 _OFF = ("", "none", "null", "false", "{}")
 _NGRAM = re.compile(r"n-?gram|suffix|lookup|spec-default", re.IGNORECASE)
 _SWITCHED_OFF = re.compile(
@@ -72,6 +74,8 @@ def _asked(engine: str, config: Config) -> dict[str, str]:
 
 def from_log(engine: str, log_text: str) -> Explanation | None:
     """Return low acceptance that a log shows by itself: drafts over the whole log, and practically none accepted."""
+    if _DRAFTING.search(log_text) is None:
+        return None
     telemetry = importlib.import_module(f"optimizer.engines.{engine}.telemetry")
     records = telemetry.read_log(log_text)
     off = _SWITCHED_OFF.search(log_text)

@@ -159,11 +159,13 @@ class SshLink:
         self.commands += 1
         if not self._free.acquire(timeout=deadline.left_s):
             raise CommandTimeout(self._name, f"{self._name}: too many commands at once", remedy="try again")
-        self._talking += 1
+        with self._lock:
+            self._talking += 1
         try:
             return self._talk_alone(conversation, deadline)
         finally:
-            self._talking -= 1
+            with self._lock:
+                self._talking -= 1
             self._free.release()
 
     def _talk_alone(

@@ -25,11 +25,13 @@ _WATCH = """(
     r_left=%d
     while [ $r_left -gt 0 ]; do sleep 1; r_left=$((r_left - 1)); done
     kill -s KILL -- -$$
+    grep -q r_in /proc/$PPID/cmdline && kill -s KILL -- -$PPID
 ) <&3 3<&- >/dev/null 2>&1 &
 r_watch=$!
 """
-"""Sees the end of standard input while a script runs, and ends the group that the shell leads (on a host where it
-leads none, nothing is signalled). Servers are in sessions of their own and go on."""
+"""Sees the end of standard input while a script runs, and ends the group that the shell leads, or the login shell
+that started it (a server that gives its logins no group of their own is left alone). What is in a session of its own,
+as every server that we start, goes on."""
 _UNWATCH = "{ kill -s KILL $r_watch; wait $r_watch; } 2>/dev/null\n"
 """Waited for, so that it cannot take the next script's line."""
 

@@ -28,6 +28,8 @@ MEMO_LIMIT = 16_000
 SNAP_DIGITS = 9
 """0.7000000000000001 and 0.7 are one value: sums of steps must not look like new servers."""
 ESTIMATE_DRAWS = 2_000
+HUGE = 10**12
+"""Above it only the power of ten is told."""
 OUTSIDE = "it is outside the given pool"
 
 
@@ -299,8 +301,9 @@ def cost_sentence(size: SizeEstimate, starts: int, start_s: float, where: str = 
     """Say what a search costs, like "this space has 41,000 servers; 40 starts are about 6 h here"."""
     about = "" if size.exact else "about "
     servers = size.servers if size.exact else _rounded(size.servers)
+    shown = f"{servers:,}" if servers < HUGE else f"10^{len(str(servers)) - 1}"
     starts = min(starts, size.servers) if size.exact else starts
-    return f"this space has {about}{servers:,} servers; {starts} starts are about {_duration(starts * start_s)} {where}"
+    return f"this space has {about}{shown} servers; {starts} starts are about {_duration(starts * start_s)} {where}"
 
 
 def _rounded_values(parameter: Parameter) -> dict[float, FlagValue]:

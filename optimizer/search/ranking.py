@@ -59,7 +59,7 @@ def top(
     seen = measured(history)
     if not seen:
         return []
-    model = fit_speed(Encoder(space), seen, parts=options.parts, levels=options.levels)
+    model = fit_speed(Encoder(space), seen, parts=options.parts, levels=options.levels, prior=options.prior)
     return _ranked(space, seen, *model.predict(model.rows), count, options)
 
 

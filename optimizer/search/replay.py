@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import optuna
 from optuna.trial import TrialState
+from scipy.special import ndtr
 
 from optimizer.errors import BadInput, Problem
 from optimizer.search.canonical import Candidate, CanonicalSpace
@@ -31,9 +32,11 @@ AT = (5, 10, 20, 40)
 MAX_UNRECORDED = 50
 """Raw suggestions in a row that a partial table does not have; they cost nothing, but must end some time."""
 
-FINALISTS = 3
-CONFIRM_ROUNDS = 3
-"""Fresh restarts of each finalist and of the baseline before a winner is declared, as a night does."""
+FINALISTS = 5
+CONFIRM_STARTS = 24
+"""Most fresh restarts of finalists and baseline before a winner is declared."""
+DOUBT = 0.05
+"""Probability of a finalist better by MIN_EFFECT below which no further restart is made."""
 MIN_EFFECT = 0.01
 """What is not this much faster than the baseline is no win: the answer is then the baseline."""
 INVALID = Restart(None, failed="invalid_flag")
@@ -103,10 +106,15 @@ def run(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     runs = []
     for seed in range(seeds):
-        runs.append(_raw(table, budget, seed) if sampler == "tpe-raw" else _canonical(table, sampler, budget, seed))
+        runs.append(one(table, sampler, budget, seed))
         if progress:
             progress(seed + 1, seeds)
     return report(table, sampler if isinstance(sampler, str) else "custom", budget, runs)
+
+
+def one(table: Recorded, sampler: str | Callable[[Any, int], CandidateSampler], budget: int, seed: int) -> Run:
+    """Replay one search."""
+    return _raw(table, budget, seed) if sampler == "tpe-raw" else _canonical(table, sampler, budget, seed)
 
 
 def _canonical(table: Recorded, sampler: Any, budget: int, seed: int) -> Run:
@@ -196,29 +204,56 @@ def _note(done: Run, table: Recorded, candidate: Candidate | None, restart: Rest
 
 
 def _declare(done: Run, table: Recorded, study: SearchStudy, rng: np.random.Generator, *, ours: bool) -> None:
-    """Declare the winner: others by their best number; ours by posterior, then by fresh restarts of the finalists."""
+    """Declare the winner: others by their best number; ours by posterior, after restarts where it is undecided."""
     if not ours:
         complete = [o for o in study.history() if o.kind == "complete"]
         best = max(complete, key=lambda o: o.value or 0.0).params if complete else {}
         done.picked_regret = done.winner_regret = _regret(table, table.space.check(best).candidate)
         return
-    finalists = [c for r in study.top(FINALISTS) if (c := table.space.check(r.params).candidate)]
-    done.picked_regret = _regret(table, finalists[0] if finalists else None)
+    finalists = {r.canonical_key: c for r in study.top(FINALISTS) if (c := table.space.check(r.params).candidate)}
+    done.picked_regret = _regret(table, next(iter(finalists.values()), None))
     home = table.baseline
-    if home is not None and all(c.key != home.key for c in finalists):
-        finalists.append(home)
-    logs: dict[str, list[float]] = {c.key: [] for c in finalists}
-    for _ in range(CONFIRM_ROUNDS):
-        for candidate in finalists:
-            restart = table.draw(candidate, rng)
-            done.confirm_starts += 1
-            if restart.tok_s is not None:
-                logs[candidate.key].append(math.log(restart.tok_s))
-    means = {c.key: statistics.fmean(logs[c.key]) for c in finalists if logs[c.key]}
-    winner = max((c for c in finalists if c.key in means), key=lambda c: means[c.key], default=None)
-    if winner is not None and home is not None and means[winner.key] < means.get(home.key, -math.inf) + MIN_EFFECT:
+    if home is not None:
+        finalists.setdefault(home.key, home)
+    for _ in range(CONFIRM_STARTS):
+        believed = _believed(study, finalists)
+        key = _worth_a_restart(believed)
+        if key is None:
+            break
+        candidate = finalists[key]
+        done.confirm_starts += 1
+        restart = table.draw(candidate, rng)
+        study.add_observation(candidate.params, _result(restart))
+        if restart.tok_s is None and candidate is not home:
+            del finalists[candidate.key]
+    believed = _believed(study, finalists)
+    winner = finalists[max(believed, key=lambda key: believed[key][0])] if believed else None
+    known_home = believed.get(home.key) if home is not None else None
+    if winner is not None and known_home and believed[winner.key][0] < known_home[0] + math.log1p(MIN_EFFECT):
         winner = home
     done.winner_regret = _regret(table, winner)
+
+
+def _believed(study: SearchStudy, finalists: Mapping[str, Candidate]) -> dict[str, tuple[float, float]]:
+    """Posterior mean and standard deviation of the logarithm of the speed, by key."""
+    ranked = study.top(len(study.study.get_trials(deepcopy=False)))
+    return {
+        r.canonical_key: (math.log(r.mean), math.log(r.high / r.mean)) for r in ranked if r.canonical_key in finalists
+    }
+
+
+def _worth_a_restart(believed: Mapping[str, tuple[float, float]]) -> str | None:
+    """Of the best and of what is most likely to be better by MIN_EFFECT, the one that is known less; None when sure."""
+    leader = max(believed, key=lambda key: believed[key][0], default="")
+
+    def doubt(key: str) -> float:
+        ahead = believed[leader][0] + math.log1p(MIN_EFFECT) - believed[key][0]
+        return float(ndtr(-ahead / math.hypot(believed[key][1], believed[leader][1])))
+
+    rival = max((key for key in believed if key != leader), key=doubt, default=None)
+    if rival is None or doubt(rival) < DOUBT:
+        return None
+    return max(leader, rival, key=lambda key: believed[key][1])
 
 
 def _regret(table: Recorded, candidate: Candidate | None) -> float:

@@ -98,7 +98,12 @@ class SpeedModel:
 
 
 def fit_speed(
-    encoder: Encoder, observations: Sequence[Observation], *, parts: str = "auto", levels: Levels | None = None
+    encoder: Encoder,
+    observations: Sequence[Observation],
+    *,
+    parts: str = "auto",
+    levels: Levels | None = None,
+    prior: Prior | None = None,
 ) -> SpeedModel:
     """Fit the model to complete and partial observations that carry a value."""
     rows = encoder.encode([o.features for o in observations])
@@ -108,7 +113,7 @@ def fit_speed(
             return model
     values = log_values(observations)
     nuisance, drift = _nuisance(observations), _drift(observations)
-    whole = fit(rows, values, nuisance=nuisance, drift=drift)
+    whole = fit(rows, values, nuisance=nuisance, drift=drift, prior=prior)
     lengths = [o.accept_len for o in observations]
     if (
         parts == "never"

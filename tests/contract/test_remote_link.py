@@ -7,12 +7,13 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from optimizer.clock import Deadline
 from optimizer.errors import CommandTimeout
-from optimizer.remote import connect
+from optimizer.remote import connect, wire
 from optimizer.remote.base import HostLink
 from optimizer.remote.local import LocalLink
 from tests.integration.remote.sshservers import EmbeddedServer, start_sshd
@@ -70,19 +71,25 @@ def test_output_that_looks_like_a_frame_is_only_output(link: HostLink) -> None:
     assert link.run(["printf", "%s", text], deadline=soon()).text == text
 
 
-def test_a_deadline_ends_the_wait(link: HostLink) -> None:
+def test_a_deadline_ends_the_wait_and_soon_the_script(
+    link: HostLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "ORPHAN_S", 1)
     link.sh("exit 0", deadline=soon())
     began = time.monotonic()
     with pytest.raises(CommandTimeout):
-        link.sh("sleep 60", deadline=Deadline.after(0.5))
-    assert time.monotonic() - began < 10
+        link.sh('echo $$ >"$1"; sleep 60', str(tmp_path / "pid"), deadline=Deadline.after(1.5))
+    assert time.monotonic() - began < 15
     assert link.sh("echo next", deadline=soon()).text == "next\n"
+    pid, end = int((tmp_path / "pid").read_text()), Deadline.after(30)
+    while link.sh('kill -0 "$1" 2>/dev/null', str(pid), deadline=soon()).exit_code == 0:
+        assert not end.passed, "the script goes on without anybody who waits for it"
+        time.sleep(0.1)
 
 
 def test_what_is_started_in_the_background_does_not_hold_the_command(link: HostLink) -> None:
-    began = time.monotonic()
-    assert link.sh("sleep 8 & echo started", deadline=soon()).text == "started\n"
-    assert time.monotonic() - began < 6
+    pid = link.sh("sleep 300 & echo $!", deadline=soon()).text.strip()
+    assert link.sh('kill "$1"', pid, deadline=soon()).exit_code == 0, "it was waited for"
 
 
 def test_scripts_do_not_see_each_others_variables_directory_or_exit(link: HostLink) -> None:

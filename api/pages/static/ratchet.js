@@ -110,6 +110,8 @@ async function refresh(now = false) {
     for (const region of regions) swap(region, fresh.querySelector(`[data-live="${region.dataset.live}"]`));
     applyFilters();
     drawCharts();
+    tick();
+    showStream();
   } catch { /* the event stream tells when the service is away, and it is asked again then */ } finally {
     refreshing = false;
     // A page that takes long to make is not asked for more often than it can be made.
@@ -134,13 +136,19 @@ function swap(old, fresh) {
   if (mark) old.querySelector(mark)?.focus();
 }
 
+let streamState = "";
+
+function showStream(state = streamState) {
+  streamState = state;
+  for (const e of $$("[data-live-state]")) { e.dataset.state = state; e.textContent = state === "off" ? "connecting..." : "live"; }
+}
+
 function listen() {
   const source = $("[data-events]");
   if (!source) return;
   const stream = new EventSource(`${source.dataset.events}?after=${source.dataset.after}`);
-  const state = (on) => $$("[data-live-state]").forEach((e) => { e.dataset.state = on ? "on" : "off"; e.textContent = on ? "live" : "connecting..."; });
-  stream.onopen = () => state(true);
-  stream.onerror = () => state(false);
+  stream.onopen = () => showStream("on");
+  stream.onerror = () => showStream("off");
   const arrived = () => ("reload" in source.dataset && !$("[data-live]") ? reloadSoon() : refresh());
   for (const kind of ["study", "trial", "phase", "stage", "note", "warning", "stopped", "home", "guard", "verdict"]) stream.addEventListener(kind, arrived);
   stream.onmessage = arrived;

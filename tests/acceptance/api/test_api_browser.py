@@ -1,17 +1,14 @@
-"""A real browser: starts a study, watches it live to its verdict, copies the command, pauses and resumes another.
+"""The pages in a real browser, every one of them, light and dark, on a desk and on a phone.
 
-The worker here is scripted (it writes what a worker writes), so that the test is about the pages; screenshots are kept
-in the test's folder. Console errors and violations of the policy fail the test.
+The worker here is scripted (it writes what a worker writes), so that the tests are about the pages; the real run is
+`test_api_real_run.py`. Console errors, violations of the policy and complaints of axe fail a test.
 """
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,34 +17,13 @@ from optimizer import studies as verbs
 from storage import events, studies, trials, verdicts
 from storage.engine import Database
 from storage.records import VerdictRecord
+from tests.acceptance.api.browsing import PHONE, Watched, browser, complaints
 from tests.integration.api import filled
 from tests.integration.api.conftest import LiveServer, Service, db, live, service
+from tests.integration.api.specs import WINDOW
 
-__all__ = ["db", "live", "service"]
+__all__ = ["browser", "db", "live", "service"]
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.slow]
-
-CONTRAST = """() => {
-  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
-  const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
-  const ground = (e) => {
-    for (; e; e = e.parentElement) {
-      const c = rgb(getComputedStyle(e).backgroundColor);
-      if (c.length < 4 || c[3] > 0.99) return c;
-    }
-    return [255, 255, 255];
-  };
-  const bad = [];
-  for (const e of document.querySelectorAll("main *, header *")) {
-    const speaks = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-    if (!speaks || !e.checkVisibility() || e.closest(".sr,:disabled,.chart,svg")) continue;
-    const [a, b] = [light(rgb(getComputedStyle(e).color)), light(ground(e))].sort((x, y) => y - x);
-    const ratio = (a + 0.05) / (b + 0.05);
-    if (ratio < 4.5) bad.push(`${e.tagName}.${e.className}: ${ratio.toFixed(2)} ${e.textContent.trim().slice(0, 30)}`);
-  }
-  return bad;
-}"""
-"""Text whose contrast is under 4.5 to 1."""
 
 
 class ScriptedWorker:
@@ -86,30 +62,7 @@ class ScriptedWorker:
         verbs.move(self.db, study.id, {verbs.StudyState.RUNNING}, verbs.StudyState.FINISHED, "", datetime.now(UTC))
 
 
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-class Watched:
-    """A page whose console must stay quiet."""
-
-    def __init__(self, browser: Any, url: str, **how: Any) -> None:
-        self.context = browser.new_context(base_url=url, **how)
-        self.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        self.page = self.context.new_page()
-        self.noise: list[str] = []
-        self.page.on("console", lambda m: self.noise.append(m.text) if m.type in {"error", "warning"} else None)
-        self.page.on("pageerror", lambda error: self.noise.append(str(error)))
-
-
-def test_a_study_from_the_form_to_its_verdict(service: Service, live: LiveServer, browser: Any, tmp_path: Path) -> None:
+def test_a_study_from_the_form_to_its_verdict(service: Service, live: LiveServer, browser: Any) -> None:
     filled.add_host(service.db)
     watched = Watched(browser, live.url)
     page = watched.page
@@ -127,26 +80,24 @@ def test_a_study_from_the_form_to_its_verdict(service: Service, live: LiveServer
     page.get_by_role("button", name="Create only").click()
     page.get_by_role("heading", name="llamacpp-threads").wait_for()
     ScriptedWorker(service.db, verbs.get(service.db, "llamacpp-threads").id)
-    page.screenshot(path=tmp_path / "created.png")
+    watched.shoot("created")
     page.get_by_role("button", name="Start", exact=True).click()
     page.get_by_text("Proven faster: +23.0 %").wait_for(timeout=60_000)
     page.locator("[data-live=head] .chip.finished").wait_for()
     assert page.locator("#trials tbody tr").count() == 4
-    page.get_by_role("button", name="Copy").first.click()
-    page.get_by_role("button", name="Copied").wait_for()
-    copied = page.evaluate("navigator.clipboard.readText()")
+    copied = watched.copied(page.locator("[data-copy=best-command]"))
     assert "--threads 8" in copied.replace("\\\n", "")
     page.get_by_label("Flag or failure").fill("threads=4")
     assert page.locator("#trials tbody tr:visible").count() == 1
-    page.screenshot(path=tmp_path / "verdict.png", full_page=True)
-    assert page.evaluate(CONTRAST) == []
+    watched.shoot("verdict")
+    assert complaints(page) == []
     page.locator("#trials tbody tr:visible a").first.click()
     page.get_by_role("heading", name="Start").first.wait_for()
     assert watched.noise == []
 
 
 def test_pausing_and_resuming_with_the_keyboard_after_signing_in(
-    service: Service, live: LiveServer, browser: Any, tmp_path: Path
+    service: Service, live: LiveServer, browser: Any
 ) -> None:
     filled.add_host(service.db)
     filled.add_study(service.db, "night", state="queued")
@@ -163,36 +114,78 @@ def test_pausing_and_resuming_with_the_keyboard_after_signing_in(
     page.get_by_role("button", name="Resume").focus()
     page.keyboard.press("Enter")
     page.locator("[data-live=head] .chip.queued").wait_for()
-    assert page.evaluate(CONTRAST) == []
-    page.screenshot(path=tmp_path / "dark.png")
+    assert complaints(page) == []
+    watched.shoot("dark")
     page.get_by_role("button", name="Sign out").click()
     page.get_by_role("heading", name="Sign in").wait_for()
     assert watched.noise == []
 
 
-def test_every_page_on_a_phone_and_the_dashboard(
-    service: Service, live: LiveServer, browser: Any, tmp_path: Path
+PAGES = {
+    "studies": "/",
+    "study": "/studies/kimi-eagle3",
+    "running": "/studies/running",
+    "trial": "/studies/kimi-eagle3/trials/0",
+    "failed-trial": "/studies/kimi-eagle3/trials/13",
+    "hosts": "/hosts",
+    "windows": "/windows",
+    "new": "/studies/new",
+    "keys": "/keys",
+}
+
+
+@pytest.mark.parametrize(
+    ("look", "how"), [("light", {}), ("dark", {"color_scheme": "dark"}), ("phone", {"viewport": PHONE})]
+)
+def test_every_page_is_fit_for_everybody(
+    service: Service, live: LiveServer, browser: Any, look: str, how: dict[str, Any]
+) -> None:
+    filled.add_host(service.db)
+    filled.examine(service.db)
+    filled.fill_night(service.db)
+    running = filled.add_study(service.db, "running", state="running", phase="explore")
+    filled.add_live_trial(service.db, running, datetime.now(UTC))
+    service.call("POST", "/api/v1/windows", WINDOW)
+    watched = Watched(browser, live.url, **how)
+    for name, path in PAGES.items():
+        watched.page.goto(path)
+        assert complaints(watched.page) == [], path
+        assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        watched.shoot(f"{look}-{name}")
+    watched.page.goto("/studies/running")
+    watched.page.get_by_text("Capture cuda graph begin").first.wait_for()
+    watched.page.locator("#live-log").get_by_text("Load weight: 87 % done").wait_for()
+    assert watched.noise == []
+
+
+def test_empty_pages_and_the_login_are_fit_for_everybody(service: Service, live: LiveServer, browser: Any) -> None:
+    watched = Watched(browser, live.url)
+    for path in ("/", "/hosts", "/windows", "/keys"):
+        watched.page.goto(path)
+        assert complaints(watched.page) == [], path
+    service.make_keys()
+    watched.page.goto("/")
+    watched.page.get_by_role("heading", name="Sign in").wait_for()
+    assert complaints(watched.page) == []
+    watched.shoot("login")
+    assert watched.noise == []
+
+
+def test_the_dashboard_shows_a_study_and_its_importances_and_deletes_nothing(
+    service: Service, live: LiveServer, browser: Any
 ) -> None:
     import optuna
 
-    filled.add_host(service.db)
-    filled.fill_night(service.db, explored=6)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(storage=service.db.optuna_url, study_name="kimi-eagle3", direction="maximize")
     study.optimize(lambda trial: trial.suggest_int("steps", 1, 8), n_trials=6)
-    watched = Watched(browser, live.url, viewport={"width": 375, "height": 800})
-    for path in ("/", "/studies/kimi-eagle3", "/studies/kimi-eagle3/trials/0", "/hosts", "/windows", "/studies/new"):
-        watched.page.goto(path)
-        watched.page.wait_for_timeout(200)
-        assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-        assert watched.page.evaluate(CONTRAST) == [], path
-        watched.page.screenshot(path=tmp_path / f"phone{path.replace('/', '-')}.png")
-    assert watched.noise == []
     desk = Watched(browser, live.url)
     desk.page.goto("/dashboard")
-    desk.page.get_by_text("kimi-eagle3").first.wait_for(timeout=60_000)
+    desk.page.get_by_text("kimi-eagle3").first.wait_for()
     desk.page.goto("/dashboard/studies/1")
-    desk.page.get_by_text("Importance").first.wait_for(timeout=60_000)
-    desk.page.screenshot(path=tmp_path / "optuna.png")
+    desk.page.get_by_text("History").first.wait_for()
+    desk.page.get_by_text("Importance").first.wait_for()
+    desk.shoot("optuna")
     refused = desk.page.evaluate("fetch('/api/studies/1', {method: 'DELETE'}).then((r) => r.status)")
     assert refused == 405
+    assert [s.study_name for s in optuna.get_all_study_summaries(service.db.optuna_url)] == ["kimi-eagle3"]

@@ -131,7 +131,14 @@ def test_lossy_settings() -> None:
 
 
 def test_the_plan_adds_only_what_identity_and_measuring_need() -> None:
-    config = {"m": "model.gguf", "port": 8123, "t": 2, "flash-attn": "on", "alias": "old", "env.HF_TOKEN": "secret"}
+    config: Config = {
+        "m": "model.gguf",
+        "port": 8123,
+        "t": 2,
+        "flash-attn": "on",
+        "alias": "old",
+        "env.HF_TOKEN": "secret",
+    }
     effective = ENGINE.effective(config, None, CPU)
     plan = ENGINE.launch_plan(["llama-server"], config, "/srv", effective, "ratchet-7")
     assert plan.argv == (

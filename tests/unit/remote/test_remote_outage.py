@@ -13,8 +13,8 @@ from optimizer import readiness
 from optimizer.clock import Deadline
 from optimizer.engines.base import Blame, Explanation
 from optimizer.errors import BenchmarkFailed, CommandTimeout, ConnectionLost, ServerFailed
+from optimizer.measuring import steady
 from optimizer.remote import scripts
-from optimizer.run_trial import steady
 
 CRASH = Explanation("scheduler_crash", "sglang", "it crashed", "look at its log")
 

@@ -123,6 +123,7 @@ def test_the_size_is_counted_or_estimated_well() -> None:
 
 
 def test_the_cost_is_a_sentence() -> None:
+    assert "about 10^23 servers; 40" in cost_sentence(SizeEstimate(28 * 10**22, False, 10**30), 40, 540)
     assert cost_sentence(SizeEstimate(41_237, False, 10**6), 40, 540) == (
         "this space has about 41,000 servers; 40 starts are about 6 h here"
     )
