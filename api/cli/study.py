@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from api.cli.output import print_json, say
+from api.cli.output import print_json, say, tell_removed
 from api.cli.remote import api_options, connect, json_option
 from api.cli.tables import print_table
 from optimizer.spec import load_yaml, read_text
@@ -175,11 +175,12 @@ def export(study_id: str, form: str, output: Path | None, api: str, key: str | N
 @study.command()
 @click.argument("study_id", metavar="ID")
 @api_options
-def delete(study_id: str, api: str, key: str | None) -> None:
+@json_option
+def delete(study_id: str, api: str, key: str | None, as_json: bool) -> None:
     """Forget a study that is not active, with everything measured for it."""
     with connect(api, key) as ratchet:
         ratchet.delete_study(study_id)
-    say(f"deleted {study_id}")
+    tell_removed(study_id, as_json)
 
 
 @study.command()

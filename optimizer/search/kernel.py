@@ -57,7 +57,7 @@ class Kernel:
 
 
 def _product(left: Floats, tables: Sequence[Floats], right: Floats) -> Floats:
-    return np.asarray((left @ block_diag(*tables)) @ right.T)
+    return np.asarray(left @ (block_diag(*tables) @ right.T))
 
 
 class Sensitivities:

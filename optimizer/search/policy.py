@@ -138,15 +138,35 @@ def believe(space: CanonicalSpace, history: Sequence[Observation], *, seed: int,
         return None
     encoder = Encoder(space)
     model = fit_speed(encoder, seen, parts=options.parts, levels=options.levels, prior=options.prior)
-    candidates = candidate_set(space, history, model, seed=seed, options=options)
-    if options.reach > 1 and not _listable(space, options):
-        candidates = _further(space, encoder, model, candidates, {o.key for o in history}, options)
-    rows = encoder.encode([c.features for c in candidates])
-    pending = encoder.encode([o.features for o in history if o.kind == "pending"])
-    mean, sd = model.expecting(pending).predict(rows) if candidates else (np.zeros(0), np.zeros(0))
-    log_kept = np.log(chance_of_keeping(encoder, seen, options.limits, rows)) if candidates else np.zeros(0)
+    best = incumbent(model, options)
+    model = model.expecting(encoder.encode([o.features for o in history if o.kind == "pending"]))
+    scored = _Scored(encoder, model)
+    scored.add(candidate_set(space, history, model, seed=seed, options=options))
+    if not _listable(space, options):
+        _climb(space, scored, {o.key for o in history}, rounds=options.reach - 1)
+    rows = scored.rows
+    log_kept = np.log(chance_of_keeping(encoder, seen, options.limits, rows)) if scored.candidates else np.zeros(0)
     survival = survival_of(encoder, history, options, rows)
-    return Beliefs(encoder, model, incumbent(model, options), candidates, rows, mean, sd, log_kept, survival)
+    return Beliefs(encoder, model, best, scored.candidates, rows, scored.mean, scored.sd, log_kept, survival)
+
+
+class _Scored:
+    """Candidates with what is predicted of them, each predicted once."""
+
+    def __init__(self, encoder: Encoder, model: SpeedModel) -> None:
+        self.encoder, self.model = encoder, model
+        self.candidates: list[Candidate] = []
+        self.rows = encoder.encode([])
+        self.mean, self.sd = np.zeros(0), np.zeros(0)
+
+    def add(self, new: Sequence[Candidate]) -> None:
+        if not new:
+            return
+        rows = self.encoder.encode([c.features for c in new])
+        mean, sd = self.model.predict(rows)
+        self.candidates = [*self.candidates, *new]
+        self.rows = self.rows.joined(rows)
+        self.mean, self.sd = np.concatenate([self.mean, mean]), np.concatenate([self.sd, sd])
 
 
 def _listable(space: CanonicalSpace, options: Options) -> bool:
@@ -154,28 +174,17 @@ def _listable(space: CanonicalSpace, options: Options) -> bool:
     return listed is not None and len(listed) <= options.max_listed
 
 
-def _further(
-    space: CanonicalSpace,
-    encoder: Encoder,
-    model: SpeedModel,
-    candidates: list[Candidate],
-    taken: set[str],
-    options: Options,
-) -> list[Candidate]:
+def _climb(space: CanonicalSpace, scored: _Scored, taken: set[str], *, rounds: int) -> None:
     """Add the neighbours of the most promising candidates, again and again: a climb on the model."""
-    found = {c.key: c for c in candidates}
+    known = taken | {c.key for c in scored.candidates}
     climbed: set[str] = set()
-    for _ in range(options.reach - 1):
-        listed = list(found.values())
-        mean, sd = model.predict(encoder.encode([c.features for c in listed]))
-        order = np.argsort(-(mean + sd), kind="stable")
-        tops = [listed[i] for i in order[:CLIMBERS] if listed[i].key not in climbed]
+    for _ in range(rounds):
+        order = np.argsort(-(scored.mean + scored.sd), kind="stable")
+        tops = [c for i in order[:CLIMBERS] if (c := scored.candidates[i]).key not in climbed]
         climbed |= {c.key for c in tops}
-        for place in tops:
-            for candidate in space.neighbours(place.params):
-                if candidate.key not in taken:
-                    found.setdefault(candidate.key, candidate)
-    return list(found.values())
+        found = {n.key: n for c in tops for n in space.neighbours(c.params) if n.key not in known}
+        known |= set(found)
+        scored.add(list(found.values()))
 
 
 def incumbent(model: SpeedModel, options: Options) -> float | None:
