@@ -16,7 +16,8 @@
     |  +- NeedsAttention              a stop could not be proved: a human must look
     +- ServerFailed                   a server did not become ready or died; carries its Explanation
     +- WrongServer                    what answers is not what we started
-    +- BenchmarkFailed                the client could not measure; carries counts by cause
+    +- BenchmarkFailed                the client could not measure, for no fault of the server   (retry)
+    |  +- RequestsFailed              the server failed, stalled or did not finish too many requests
     +- LeaseLost                      another worker owns the host now
     +- Stopped                        a stop, pause or the window's end was asked for
 
@@ -151,6 +152,12 @@ class WrongServer(RatchetError):
 
 class BenchmarkFailed(RatchetError):
     """The measurement could not be completed."""
+
+    retry = True
+
+
+class RequestsFailed(BenchmarkFailed):
+    """Too many requests failed, stalled or did not end in time: what a server does that cannot be used."""
 
 
 class LeaseLost(RatchetError):

@@ -6,13 +6,11 @@ Decides the order and what a failure means for the trial. How each step is done 
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from optimizer import deaths, evidence, readiness, trial_log
-from optimizer.bench import measure, output_check, soak
+from optimizer.bench import output_check
 from optimizer.bench.base import Measurement, OutputCheck
 from optimizer.clock import Deadline
 from optimizer.engines import silent
@@ -22,10 +20,12 @@ from optimizer.errors import (
     HostError,
     LeaseLost,
     RatchetError,
+    RequestsFailed,
     ServerFailed,
     Stopped,
     WrongServer,
 )
+from optimizer.measuring import put_under_load
 from optimizer.plan import Planned, plan_server
 from optimizer.readiness import Ready
 from optimizer.remote import process
@@ -92,13 +92,10 @@ def run_trial(run: StudyRun, proposal: Proposal) -> TrialRecord:
             outcome = serve_and_measure(run, proposal, planned.plan, steps)
     except ServerFailed as failure:
         outcome = failed(failure.explanation, proposal.attempt)
+    except RequestsFailed as failure:
+        outcome = failed(unexplained(run, failure, Blame.ENGINE), proposal.attempt)
     except (BenchmarkFailed, WrongServer) as failure:
-        outcome = failed(
-            Explanation(
-                "unknown", run.engine.name, failure.message, failure.remedy, blame=Blame.INFRASTRUCTURE, retry=True
-            ),
-            proposal.attempt,
-        )
+        outcome = failed(unexplained(run, failure, Blame.INFRASTRUCTURE), proposal.attempt)
     finally:
         trial = steps.finish(outcome)
     tell(run, trial, outcome)
@@ -154,75 +151,11 @@ def launch(run: StudyRun, plan: LaunchPlan, steps: TrialLog) -> RunningServer:
     )
 
 
-def put_under_load(
-    run: StudyRun, proposal: Proposal, plan: LaunchPlan, url: str, path: str, steps: TrialLog
-) -> Measurement:
-    """Measure a server that is ready; a finalist also has to survive the load for a while."""
-    with steps.phase("measure"), steady(run, path):
-        measurement = measure.measure(
-            url,
-            engine=run.engine,
-            model=plan.served_model,
-            workload=run.workload,
-            path=path,
-            incumbent=proposal.incumbent,
-            deadline=Deadline.after(run.spec.budget.measure_timeout_s),
-            cancelled=run.lease.cancelled,
-        )
-    run.lease.check()
-    if proposal.soak_s > 0:
-        with steps.phase("soak"), steady(run, path):
-            measurement = soak_under_load(run, plan, url, measurement, proposal.soak_s)
-    return measurement
-
-
-@contextlib.contextmanager
-def steady(run: StudyRun, path: str) -> Iterator[None]:
-    """Void what is measured through a tunnel while the connection breaks or stalls: neither speed nor failures count.
-
-    Raises:
-        BenchmarkFailed: it did.
-    """
-    before = run.link.disturbances
-    failure: RatchetError | None = None
-    try:
-        yield
-    except (BenchmarkFailed, ServerFailed) as error:
-        failure = error
-    if path == "tunnel" and run.link.disturbances != before:
-        raise BenchmarkFailed(
-            f"the SSH connection to {run.host.name} broke or stalled while it was measured through",
-            remedy="it is measured again; where the port can be reached, `http: {reach: direct}` needs no tunnel",
-        ) from failure
-    if failure is not None:
-        raise failure
-
-
-def soak_under_load(run: StudyRun, plan: LaunchPlan, url: str, measurement: Measurement, soak_s: float) -> Measurement:
-    """Hold the measured server under load; return the measurement with what the soak showed.
-
-    Raises:
-        ServerFailed: requests failed: a short benchmark had not shown it.
-    """
-    result = soak.soak(
-        url, engine=run.engine, model=plan.served_model, workload=run.workload, duration_s=soak_s,
-        deadline=Deadline.after(soak_s + run.spec.budget.measure_timeout_s), cancelled=run.lease.cancelled,
-    )  # fmt: skip
-    if not result.ok:
-        summary = f"it did not survive {soak_s:.0f} s under load: {'; '.join(result.problems) or result.errors}"
-        remedy = "it is no candidate; look at the trial's log for what happened under load"
-        raise ServerFailed(Explanation("scheduler_crash", run.engine.name, summary, remedy, blame=Blame.CONFIG))
-    shown = {"soak_s": result.duration_s, "soak_first_tok_s": result.first_tok_s, "soak_last_tok_s": result.last_tok_s}
-    return replace(
-        measurement, metrics={**measurement.metrics, **shown}, warnings=(*measurement.warnings, *result.warnings)
-    )
-
-
 def ready_timeout_s(run: StudyRun) -> float:
     """How long a start may take: by what this model needed on this host before, within the spec and the window."""
     left = run.lease.time_left_s()
     limit = run.spec.budget.ready_timeout_s
-    seen = evidence.longest_start_s(run)
+    seen = evidence.read(run).longest_start_s
     if seen is not None:
         limit = min(limit, PATIENCE_S + PATIENCE * seen)
     return limit if left is None else max(1.0, min(limit, left))
@@ -290,6 +223,11 @@ def rejected(run: StudyRun, planned: Planned) -> Outcome:
             confidence=0.9,
         ),
     )
+
+
+def unexplained(run: StudyRun, failure: RatchetError, blame: Blame) -> Explanation:
+    """Return the explanation of a failure that shows in no log."""
+    return Explanation("unknown", run.engine.name, failure.message, failure.remedy, blame=blame, retry=True)
 
 
 def failed(explanation: Explanation, attempt: int) -> Outcome:

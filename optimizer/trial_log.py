@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -21,8 +22,8 @@ from optimizer.plan import Planned
 from optimizer.remote import process
 from optimizer.remote.base import StopProof
 from optimizer.run import StudyRun
-from storage import events, logs, measurements, trials
-from storage.records import MeasurementRecord, RequestRecord, TrialRecord
+from storage import events, logs, measurements, series, trials
+from storage.records import MeasurementRecord, RequestRecord, SeriesRecord, TrialRecord
 
 if TYPE_CHECKING:
     from optimizer.run_trial import Outcome, Proposal
@@ -130,16 +131,9 @@ class TrialLog:
         self._shown_at = 0.0
 
     def update(self, **fields: Any) -> None:
-        """Change columns of the trial's row, under the fence."""
-        with self.run.db.write() as conn:
-            trials.update(
-                conn,
-                self.trial.study_id,
-                self.trial.number,
-                host=self.run.host.name,
-                fence=self.run.lease.fence,
-                **fields,
-            )
+        """Change columns of the trial's row, under the fence; a database that restarts meanwhile is waited for."""
+        which, host, fence = (self.trial.study_id, self.trial.number), self.run.host.name, self.run.lease.fence
+        self.run.db.transact(lambda conn: trials.update(conn, *which, host=host, fence=fence, **fields))
         self.trial = replace(self.trial, **fields)
 
     @contextmanager
@@ -210,8 +204,9 @@ class TrialLog:
         with self.run.db.write() as conn:
             trials.update(conn, self.trial.study_id, self.trial.number, host=host, fence=fence, **columns)
             if outcome.measurement is not None:
-                record, requests = measurement_rows(self.trial, outcome.measurement, self.run)
+                record, requests = measurement_rows(self.trial, outcome.measurement)
                 measurements.add(conn, record, requests, host=host, fence=fence)
+                series.put(conn, series_rows(self.trial, outcome.measurement, record), host=host, fence=fence)
             if self._log:
                 logs.put(conn, self.trial.study_id, self.trial.number, self._log, host=host, fence=fence)
             events.append(conn, self.run.study.id, "trial", self._event(outcome, columns), now)
@@ -263,9 +258,7 @@ def outcome_fields(outcome: Outcome) -> dict[str, Any]:
     return fields
 
 
-def measurement_rows(
-    trial: TrialRecord, measurement: Measurement, run: StudyRun
-) -> tuple[MeasurementRecord, list[RequestRecord]]:
+def measurement_rows(trial: TrialRecord, measurement: Measurement) -> tuple[MeasurementRecord, list[RequestRecord]]:
     """Return the rows of a measurement: its derived quantities, and every raw request."""
     record = MeasurementRecord(
         study_id=trial.study_id,
@@ -274,13 +267,21 @@ def measurement_rows(
         path=measurement.path,
         tok_s=measurement.tok_s,
         metrics=measurement.metrics,
-        started_at=trial.started_at or run.clock.now(),
+        started_at=datetime.fromisoformat(measurement.started_at),
         bench_s=measurement.bench_s,
         ended_early=measurement.ended_early,
         early_reason=measurement.early_reason,
         warnings=list(measurement.warnings),
     )
     return record, [request_row(s) for s in measurement.samples]
+
+
+def series_rows(trial: TrialRecord, measurement: Measurement, record: MeasurementRecord) -> list[SeriesRecord]:
+    """Return what was sampled while a trial was measured, on the same zero of time as its requests."""
+    return [
+        SeriesRecord(trial.study_id, trial.number, s.source, s.name, record.started_at, list(s.times_s), list(s.values))
+        for s in measurement.series
+    ]
 
 
 def request_row(sample: RequestSample) -> RequestRecord:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from api.cli.output import print_json, say
+from api.cli.output import print_json, say, tell_removed
 from api.cli.remote import api_options, connect, json_option
 from api.cli.tables import print_table
 from optimizer.errors import HostError
@@ -131,8 +131,9 @@ def restore(name: str, api: str, key: str | None, as_json: bool) -> None:
 @host.command()
 @click.argument("name")
 @api_options
-def remove(name: str, api: str, key: str | None) -> None:
+@json_option
+def remove(name: str, api: str, key: str | None, as_json: bool) -> None:
     """Forget a host that no study uses."""
     with connect(api, key) as ratchet:
         ratchet.remove_host(name)
-    say(f"removed {name}")
+    tell_removed(name, as_json)

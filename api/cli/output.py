@@ -33,3 +33,11 @@ def print_error(error: RatchetError | StorageError) -> None:
             say(f"  {problem.path}: {problem.message}{value}{hint}")
     if error.remedy:
         say(f"  what to do: {error.remedy}")
+
+
+def tell_removed(name: str, as_json: bool) -> None:
+    """Say that something is gone."""
+    if as_json:
+        print_json({"removed": name})
+    else:
+        say(f"removed {name}")

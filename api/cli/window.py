@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from api.cli.output import print_json, say
+from api.cli.output import print_json, say, tell_removed
 from api.cli.remote import api_options, connect, json_option
 from api.cli.tables import print_table
 
@@ -95,11 +95,12 @@ def report(name: str, local_date: str, form: str, api: str, key: str | None) -> 
 @window.command()
 @click.argument("name")
 @api_options
-def remove(name: str, api: str, key: str | None) -> None:
+@json_option
+def remove(name: str, api: str, key: str | None, as_json: bool) -> None:
     """Remove a window that no unfinished study uses."""
     with connect(api, key) as ratchet:
         ratchet.remove_window(name)
-    say(f"removed {name}")
+    tell_removed(name, as_json)
 
 
 def _next(window: dict[str, Any]) -> str:

@@ -50,6 +50,8 @@ def feed_line(event: EventRecord) -> FeedLine | None:
         text = f"guard on the host: {data.get('state') or data.get('event') or ''}"
     elif event.kind == "stopped":
         text = f"{number}: server stopped" + (" by SIGKILL" if data.get("killed") else "")
+    elif event.kind in {"verdict", "verdict_final"}:
+        text = f"verdict{' so far' if event.kind == 'verdict' else ''}: {data.get('outcome', '')}".replace("_", " ")
     else:
         text = str(data.get("text") or event.kind)
     return FeedLine(event.at, text) if text.strip() else None

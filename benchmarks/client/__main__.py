@@ -6,9 +6,10 @@ import argparse
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from benchmarks.client.others import CLIENTS, Other
-from benchmarks.client.runs import cost_of, errors_of, ours, scripted_server, truth_of
+from benchmarks.client.others import CLIENTS, Other, Seen
+from benchmarks.client.runs import OurRun, cost_of, distribution_errors, errors_of, ours, scripted_server, truth_of
 
 TRUE_WITHIN = 0.005
 SCRIPT = "ttft=0.1,itl={itl},n={n}"
@@ -27,7 +28,7 @@ def main() -> None:
         metavar="NAME=BIN_DIR",
         help=f"public clients and the bin directory they are installed in; known: {', '.join(CLIENTS)}",
     )
-    parser.add_argument("--beside-streams", type=int, default=64)
+    parser.add_argument("--beside-streams", type=int, nargs="+", default=[64, 256])
     asked = parser.parse_args()
     print(f"machine: {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f} at the start\n")
     _truth(asked)
@@ -53,9 +54,8 @@ def _truth(asked: argparse.Namespace) -> None:
     print(" ".join(f"{h:>9s}" for h in heads))
     best = 0
     for streams in asked.streams:
-        with scripted_server() as url:
-            script = SCRIPT.format(itl=1 / asked.rate, n=asked.tokens)
-            run = ours(url, script, streams, streams, asked.tokens)
+        with scripted_server(SCRIPT.format(itl=1 / asked.rate, n=asked.tokens)) as url:
+            run = ours(url, streams, streams, asked.tokens)
             truth = truth_of(url)
         failed = [x.error for x in run.samples if x.error]
         if failed:
@@ -82,42 +82,70 @@ def _truth(asked: argparse.Namespace) -> None:
 
 def _cost(asked: argparse.Namespace) -> None:
     """Two runs of different length for each client: the difference leaves out what starting costs."""
-    streams, tokens = asked.beside_streams, asked.tokens
-    short, long = streams, 3 * streams
     print(
-        f"CPU for streamed tokens, {streams} streams. The cost of a start is taken out by two runs ({short} and {long}"
+        f"CPU for streamed tokens at {asked.rate:g} tok/s a stream. The cost of a start is taken out by two runs, the"
     )
-    print("answers); reading the answers afterwards is in it.\n")
-    print(f"{'client':>12s} {'tokens per CPU second':>22s} {'start, CPU s':>13s} {'ratio':>7s}")
-    script = SCRIPT.format(itl=1 / asked.rate, n=tokens)
-    with scripted_server() as url:
-        costs = [ours(url, script, streams, count, tokens).stats.cpu_s for count in (short, long)]
-        mine = (long - short) * tokens / max(costs[1] - costs[0], 1e-9)
-        print(f"{'ratchet':>12s} {mine:22,.0f} {'':>13s} {1:7.1f}")
+    print("second with three times as many answers; reading the answers afterwards is in it. Times are those that each")
+    print("client reports of its longer run, against the server's own (both sorted by size).\n")
+    print(
+        f"{'streams':>7s} {'client':>10s} {'tokens / CPU s':>15s} {'ratio':>6s} {'start CPU s':>12s}"
+        f" {'speed p50':>10s} {'speed p99':>10s} {'first p50':>10s} {'true':>5s}"
+    )
+    for streams in asked.beside_streams:
+        mine = _ours_beside(asked, streams)
         for given in asked.beside:
             name, _, place = given.partition("=")
-            _beside(CLIENTS[name], Path(place), url, script, streams, (short, long), tokens, mine)
+            _beside(CLIENTS[name], Path(place), asked, streams, mine)
 
 
-def _beside(
-    client: Other, place: Path, url: str, script: str, streams: int, counts: tuple[int, int], tokens: int, mine: float
-) -> None:
+def _ours_beside(asked: argparse.Namespace, streams: int) -> float:
+    """Print our own line and return our tokens per CPU second."""
+    runs: list[tuple[OurRun, list[dict[str, Any]]]] = []
+    with scripted_server(SCRIPT.format(itl=1 / asked.rate, n=asked.tokens)) as url:
+        for count in (streams, 3 * streams):
+            runs.append((ours(url, streams, count, asked.tokens), truth_of(url)))
+    rate: float = 2 * streams * asked.tokens / max(runs[1][0].stats.cpu_s - runs[0][0].stats.cpu_s, 1e-9)
+    longer, truth = runs[1]
+    seen = [Seen(s.decode_tok_s, (s.first_token_s or 0.0) - s.start_s) for s in longer.samples]
+    _line(streams, "ratchet", rate, 1.0, 0.0, distribution_errors(seen, truth))
+    return rate
+
+
+def _beside(client: Other, place: Path, asked: argparse.Namespace, streams: int, mine: float) -> None:
     costs = []
-    for count in counts:
-        truth_of(url)
-        with tempfile.TemporaryDirectory() as room:
-            cost = cost_of(client.command(place, url, script, streams, count, tokens, Path(room)), cwd=Path(room))
-        served = sum(len(t["sent"]) for t in truth_of(url))
-        if not cost.ok or not served:
-            print(f"{client.name:>12s} did not run: {' '.join(cost.said.split())[-200:]}")
-            return
-        costs.append((served, cost.cpu_s))
+    for count in (streams, 3 * streams):
+        with (
+            scripted_server(SCRIPT.format(itl=1 / asked.rate, n=asked.tokens)) as url,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            room = Path(folder)
+            command = client.command(place, url, streams, count, asked.tokens, room)
+            cost = cost_of(command, cwd=room, env=client.env)
+            truth = truth_of(url)
+            served = sum(len(t["sent"]) for t in truth)
+            if not cost.ok or not served:
+                print(f"{streams:7d} {client.name:>10s} did not run: {' '.join(cost.said.split())[-400:]}", flush=True)
+                return
+            costs.append((served, cost.cpu_s))
+            seen = client.read(room)
     (few, cheap), (many, dear) = costs
     if many <= few or dear <= cheap:
-        print(f"{client.name:>12s} two runs could not be told apart ({costs})")
+        print(f"{streams:7d} {client.name:>10s} two runs could not be told apart ({costs})", flush=True)
         return
     rate = (many - few) / (dear - cheap)
-    print(f"{client.name:>12s} {rate:22,.0f} {cheap - few / rate:13.1f} {rate / mine:7.2f}")
+    _line(streams, client.name, rate, mine / rate, cheap - few / rate, distribution_errors(seen, truth[-len(seen) :]))
+
+
+def _line(
+    streams: int, name: str, rate: float, ratio: float, start_s: float, errors: tuple[float, float, float]
+) -> None:
+    p50, p99, first = errors
+    good = "yes" if p99 <= TRUE_WITHIN else "no"
+    print(
+        f"{streams:7d} {name:>10s} {rate:15,.0f} {ratio:6.1f} {start_s:12.1f} {p50:10.3%} {p99:10.3%} {first:7.2f} ms"
+        f" {good:>5s}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,22 @@
-"""How public clients are called for the same load; the reader installs them elsewhere, to be thrown away."""
+"""How public clients are called for the same load, and what they say of it; the reader installs them elsewhere.
+
+python3 -m venv /tmp/guidellm && /tmp/guidellm/bin/pip install guidellm
+python3 -m venv /tmp/aiperf && /tmp/aiperf/bin/pip install aiperf
+python -m benchmarks client --beside guidellm=/tmp/guidellm/bin aiperf=/tmp/aiperf/bin
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-Command = Callable[[Path, str, str, int, int, int, Path], list[str]]
-"""(bin directory, URL, script, streams, requests, tokens, scratch directory) -> command"""
+MODEL = "scripted"
+"""No script of its own: the server's default one counts, since some command lines take no commas in a model's name."""
+Command = Callable[[Path, str, int, int, int, Path], list[str]]
+"""(bin directory, URL, streams, requests, tokens, scratch directory) -> command"""
 
 TOKENIZER = """
 import sys
@@ -26,11 +33,22 @@ made.save_pretrained(sys.argv[1])
 
 
 @dataclass(frozen=True)
+class Seen:
+    """One request as a client reports it."""
+
+    tok_s: float
+    """Decode speed: tokens after the first over the time after the first."""
+    first_s: float
+
+
+@dataclass(frozen=True)
 class Other:
-    """One public client."""
+    """One public client: how it is called, and how its own report is read."""
 
     name: str
     command: Command
+    read: Callable[[Path], list[Seen]]
+    env: dict[str, str] = field(default_factory=dict)
 
 
 def tokenizer(place: Path) -> Path:
@@ -41,25 +59,51 @@ def tokenizer(place: Path) -> Path:
     return made
 
 
-def guidellm(place: Path, url: str, script: str, streams: int, requests: int, tokens: int, room: Path) -> list[str]:
+def guidellm(place: Path, url: str, streams: int, requests: int, tokens: int, room: Path) -> list[str]:
     """guidellm: concurrent streams, chat completions."""
-    data = {"prompt_tokens": 64, "output_tokens": tokens}
     return [
-        str(place / "guidellm"), "benchmark", "run", "--target", url, "--model", script,
-        "--processor", str(tokenizer(place)),
-        "--profile", "concurrent", "--rate", str(streams), "--max-requests", str(requests), "--data", json.dumps(data),
-        "--request-type", "chat_completions", "--output-path", str(room), "--outputs", "json", "--disable-console",
+        str(place / "guidellm"), "run", "--disable-console",
+        "--backend", f"kind=openai_http,target={url},model={MODEL}",
+        "--profile", f"kind=concurrent,streams={streams}", "--constraint", f"kind=max_requests,count={requests}",
+        "--tokenizer", f"kind=huggingface_auto,model={tokenizer(place)}",
+        "--data", f"kind=synthetic_text,prompt_tokens=64,output_tokens={tokens}",
+        "--output", f"kind=json,path={room / 'out.json'}",
     ]  # fmt: skip
 
 
-def aiperf(place: Path, url: str, script: str, streams: int, requests: int, tokens: int, room: Path) -> list[str]:
+def read_guidellm(room: Path) -> list[Seen]:
+    """Read guidellm's report."""
+    report = json.loads((room / "out.json").read_text("utf-8"))
+    rows = [r for b in report["benchmarks"] for r in b["requests"]["successful"] if r["inter_token_latency_ms"]]
+    return [Seen(1e3 / r["inter_token_latency_ms"], r["time_to_first_token_ms"] / 1e3) for r in rows]
+
+
+def aiperf(place: Path, url: str, streams: int, requests: int, tokens: int, room: Path) -> list[str]:
     """aiperf: concurrent streams, chat completions."""
     return [
-        str(place / "aiperf"), "profile", "--model", script, "--url", url, "--endpoint-type", "chat", "--streaming",
+        str(place / "aiperf"), "profile", "--model", MODEL, "--url", url, "--endpoint-type", "chat", "--streaming",
         "--tokenizer", str(tokenizer(place)), "--concurrency", str(streams), "--request-count", str(requests),
-        "--synthetic-input-tokens-mean", "64", "--output-tokens-mean", str(tokens), "--ui", "none",
-        "--artifact-dir", str(room),
+        "--synthetic-input-tokens-mean", "64", "--output-tokens-mean", str(tokens),
+        "--extra-inputs", "ignore_eos:true", "--ui", "none", "--artifact-dir", str(room),
     ]  # fmt: skip
 
 
-CLIENTS = {c.name: c for c in (Other("guidellm", guidellm), Other("aiperf", aiperf))}
+def read_aiperf(room: Path) -> list[Seen]:
+    """Read aiperf's report, one JSON object a line."""
+    lines = (room / "profile_export.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line)["metrics"] for line in lines]
+    return [
+        Seen(1e3 / r["inter_token_latency"]["value"], r["time_to_first_token"]["value"] / 1e3)
+        for r in rows
+        if "inter_token_latency" in r
+    ]
+
+
+CLIENTS = {
+    c.name: c
+    for c in (
+        Other("guidellm", guidellm, read_guidellm, {"GUIDELLM__MAX_WORKER_PROCESSES": "1", "HF_HUB_OFFLINE": "1"}),
+        Other("aiperf", aiperf, read_aiperf),
+    )
+}
+"""guidellm with one worker process, which costs it least on a small machine."""

@@ -19,6 +19,9 @@ import time
 from typing import Any
 
 READ_SIZE = 1 << 16
+CHAT = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+TEXTS = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "scripted"}
+"""What some clients insist on in every event."""
 TEXT = " word"
 
 
@@ -42,7 +45,8 @@ class Connection:
 class ScriptedServer:
     """One thread, one loop: connections on a selector, tokens on a heap of due times."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, script: str = "") -> None:
+        self.script = parse_script(script)
         self.selector = selectors.DefaultSelector()
         self.listener = socket.create_server(("127.0.0.1", port), backlog=1024)
         self.listener.setblocking(False)
@@ -117,13 +121,18 @@ class ScriptedServer:
             self._request(connection, method, path, body[:length])
 
     def _request(self, connection: Connection, method: str, path: str, body: bytes) -> None:
-        if method == "GET" or path == "/flush_cache":
+        if method == "HEAD":
+            connection.out += b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+            self._flush(connection)
+            return
+        if method != "POST" or not body or path == "/flush_cache":
             self._simple(connection, path)
             return
         asked = json.loads(body)
         self.requests += 1
         self.bodies.append(asked)
-        script = parse_script(str(asked.get("model") or asked.get("text") or asked.get("prompt") or ""))
+        told = parse_script(str(asked.get("model") or asked.get("text") or asked.get("prompt") or ""))
+        script = told or dict(self.script)
         limit = (
             asked.get("max_tokens") or asked.get("n_predict") or asked.get("sampling_params", {}).get("max_new_tokens")
         )
@@ -137,7 +146,7 @@ class ScriptedServer:
             return
         connection.out = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         if connection.api == "chat":
-            connection.out += chunk(b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":null}}]}\n\n')
+            connection.out += event(CHAT | {"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]})
         self._flush(connection)
         self._later(connection, connection.received + script.get("ttft", 0.0), 0)
 
@@ -148,7 +157,9 @@ class ScriptedServer:
         elif path == "/bodies":
             self._answer(connection, 200, json.dumps(self.bodies))
         elif path == "/metrics":
-            self._answer(connection, 200, f"# TYPE x counter\nllamacpp:tokens_predicted_total {self.generated}\n")
+            running = sum(bool(c.api) for c in self._connections())
+            rows = {"tokens_predicted_total": self.generated, "requests_processing": running}
+            self._answer(connection, 200, "".join(f"llamacpp:{name} {value}\n" for name, value in rows.items()))
         elif path.startswith("/add/"):
             self.generated += int(path.rsplit("/", 1)[-1])
             self._answer(connection, 200, "{}")
@@ -156,6 +167,9 @@ class ScriptedServer:
             self._answer(connection, 200, json.dumps({"data": [{"id": "itl=0.001"}]}))
         else:
             self._answer(connection, 200, "{}")
+
+    def _connections(self) -> list[Connection]:
+        return [key.data for key in self.selector.get_map().values() if key.data is not None]
 
     def _answer(self, connection: Connection, status: int, text: str) -> None:
         head = f"HTTP/1.1 {status} Scripted\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
@@ -200,9 +214,9 @@ class ScriptedServer:
     def _event(self, connection: Connection, count: int) -> bytes:
         text = TEXT * count
         if connection.api == "chat":
-            data: dict[str, Any] = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
+            data: dict[str, Any] = CHAT | {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
         elif connection.api == "completions":
-            data = {"choices": [{"index": 0, "text": text, "finish_reason": None}]}
+            data = TEXTS | {"choices": [{"index": 0, "text": text, "finish_reason": None}]}
         elif connection.api == "generate":
             finish = {"type": "length"} if connection.tokens >= connection.script["n"] else None
             meta = {"completion_tokens": connection.tokens, "prompt_tokens": 7, "finish_reason": finish}
@@ -219,15 +233,15 @@ class ScriptedServer:
             timings |= {"draft_n": total, "draft_n_accepted": round(total - total / script["draft"])}
         if connection.api == "completion":
             last = {"content": "", "stop": True, "stop_type": "limit", "tokens_predicted": said, "tokens_evaluated": 7}
-            return chunk(b"data: " + json.dumps(last | {"timings": timings}).encode() + b"\n\n") + b"0\r\n\r\n"
+            return event(last | {"timings": timings}) + b"0\r\n\r\n"
         if connection.api == "generate":
             return chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
         usage = {"completion_tokens": said, "prompt_tokens": 120, "total_tokens": said + 120}
         finish = {"index": 0, "delta": {}, "text": "", "finish_reason": "length"}
-        parts = chunk(b"data: " + json.dumps({"choices": [finish]}).encode() + b"\n\n")
+        common = CHAT if connection.api == "chat" else TEXTS
+        parts = event(common | {"choices": [finish]})
         if "nousage" not in script:
-            last = {"choices": [], "usage": usage, "timings": timings}
-            parts += chunk(b"data: " + json.dumps(last).encode() + b"\n\n")
+            parts += event(common | {"choices": [], "usage": usage, "timings": timings})
         return parts + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
     def _flush(self, connection: Connection) -> None:
@@ -244,6 +258,11 @@ class ScriptedServer:
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.out else 0)
         if self.selector.get_key(connection.sock).events != events:
             self.selector.modify(connection.sock, events, connection)
+
+
+def event(data: dict[str, Any]) -> bytes:
+    """Return one server-sent event as an HTTP chunk."""
+    return chunk(b"data: " + json.dumps(data).encode() + b"\n\n")
 
 
 def chunk(data: bytes, *, split: bool = False) -> bytes:
@@ -268,7 +287,9 @@ def main() -> None:
     """Print the port on one line, then serve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
-    server = ScriptedServer(parser.parse_args().port)
+    parser.add_argument("--script", default="", help="for requests whose model name is none")
+    asked = parser.parse_args()
+    server = ScriptedServer(asked.port, asked.script)
     with contextlib.suppress(OSError):  # its script is only true if it is let run in time
         os.setpriority(os.PRIO_PROCESS, 0, -10)
     print(server.port, flush=True)

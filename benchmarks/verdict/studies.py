@@ -18,20 +18,27 @@ from scipy import stats
 
 from optimizer.bench.base import Outcome
 from optimizer.bench.verdict import BASELINE, Restart, plan_confirmation
+from optimizer.phases import BASELINE_EVERY
 
 PROMPTS = ("code", "prose", "reasoning", "json", "summary")
 SPEED = dict(zip(PROMPTS, (113.0, 78.0, 84.0, 101.0, 82.0), strict=True))
 REPEATS = 3
 TOP = 3
+BASELINE_RESTARTS = 2
+"""Of `baseline.restarts`, before anything is explored."""
 
 
 @dataclass
 class Source:
-    """Where the noise comes from: two standard deviations of log speed, or recorded residuals by restart."""
+    """Where the noise comes from: two standard deviations of log speed, or recorded residuals by restart.
+
+    With `modes` each start is that much faster or slower by the toss of a coin, beside its normal scatter.
+    """
 
     rng: np.random.Generator
     within: float = 0.0
     between: float = 0.0
+    modes: float = 0.0
     residuals: np.ndarray | None = None
 
     def restart(self, effect: float) -> np.ndarray:
@@ -39,7 +46,7 @@ class Source:
         if self.residuals is not None:
             row = self.residuals[self.rng.integers(len(self.residuals))]
             return effect + np.repeat(row[:, None], REPEATS, axis=1)
-        shared = self.rng.normal(0, self.between)
+        shared = self.rng.normal(0, self.between) + self.modes * self.rng.integers(2)
         return effect + shared + self.rng.normal(0, self.within, (len(PROMPTS), REPEATS))
 
 
@@ -59,9 +66,10 @@ def as_restart(arm: str, logs: np.ndarray, repeats: int) -> Restart:
     return Restart(arm, {p: [SPEED[p] * math.exp(v) for v in logs[i, :repeats]] for i, p in enumerate(PROMPTS)})
 
 
-def explore(source: Source, effects: Sequence[float]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Measure the baseline and every configuration in one restart each."""
-    return source.restart(0.0), [source.restart(e) for e in effects]
+def explore(source: Source, effects: Sequence[float]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Measure the baseline at the start and between explored trials, as the program does, and every configuration."""
+    baselines = BASELINE_RESTARTS + len(effects) // BASELINE_EVERY
+    return [source.restart(0.0) for _ in range(baselines)], [source.restart(e) for e in effects]
 
 
 def ranking(explored: list[np.ndarray]) -> list[int]:
@@ -69,12 +77,15 @@ def ranking(explored: list[np.ndarray]) -> list[int]:
     return sorted(range(len(explored)), key=lambda i: -float(explored[i][:, 0].mean()))
 
 
-def ratchet(source: Source, effects: Sequence[float], explored: list[np.ndarray], budget: int) -> Ended:
+def ratchet(
+    source: Source, effects: Sequence[float], baselines: list[np.ndarray], explored: list[np.ndarray], budget: int
+) -> Ended:
     """Confirm the best of what was explored, as the program does."""
     names = [str(i) for i in ranking(explored)[:TOP]]
+    earlier = [as_restart(BASELINE, logs, 1) for logs in baselines]
     restarts: list[Restart] = []
     while True:
-        now = plan_confirmation(PROMPTS, names, restarts, max_restarts=budget)
+        now = plan_confirmation(PROMPTS, names, restarts, max_restarts=budget, earlier=earlier)
         if now.next_arm is None:
             break
         effect = 0.0 if now.next_arm == BASELINE else effects[int(now.next_arm)]

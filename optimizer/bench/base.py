@@ -112,6 +112,18 @@ class RequestSample:
 
 
 @dataclass(frozen=True)
+class Series:
+    """One quantity over the measured windows. Times in seconds from the start of the measurement."""
+
+    source: str
+    """Who counted: `engine`, `gpu0`, ..."""
+    name: str
+    """What, with its unit: `running_req`, `gen_tok_s`, `power_w`."""
+    times_s: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Measurement:
     """One benchmark of one server start.
 
@@ -136,6 +148,7 @@ class Measurement:
     bench_s: float = 0.0
     speculation: SpeculationSample = field(default_factory=SpeculationSample)
     """What the engine told of drafting over the first level."""
+    series: tuple[Series, ...] = ()
 
 
 class Outcome(StrEnum):

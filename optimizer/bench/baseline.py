@@ -35,10 +35,10 @@ def check_expected(measured_tok_s: float, expected_tok_s: float | None, toleranc
 class Drift:
     """A straight line through the baseline's speed over time. `significant` also asks for a size that matters."""
 
-    per_hour: float
-    """Relative change per hour (0.01 = +1 %)."""
     total: float
-    """Relative change from the first to the last restart."""
+    """Relative change from the first to the last restart (0.01 = +1 %)."""
+    hours: float
+    restarts: int
     significant: bool
     text: str
 
@@ -59,11 +59,12 @@ def drift(hours: Sequence[float], tok_s: Sequence[float]) -> Drift | None:
     error = math.sqrt(max(rest / (count - 2), 1e-12) / spread)
     total = math.expm1(slope * (max(hours) - min(hours)))
     chance = 2 * float(stdtr(count - 2, -abs(slope) / error))
+    hours_long = max(hours) - min(hours)
     significant = chance < DRIFT_ERROR and abs(total) >= LEAST_DRIFT
     text = (
-        f"the baseline drifted by {total:+.1%} over {max(hours) - min(hours):.1f} h ({count} restarts): "
+        f"the baseline drifted by {total:+.1%} over {hours_long:.1f} h ({count} restarts): "
         "comparisons are made between neighbours in time, but look at clocks and temperatures"
         if significant
         else ""
     )
-    return Drift(math.expm1(slope), total, significant, text)
+    return Drift(total, hours_long, count, significant, text)

@@ -52,7 +52,8 @@ class Phase:
 
 
 class Lag:
-    """How late this process was: time spent on one round of events, and wake-ups after the time asked for."""
+    """How late this process was: time spent on one round of events, wake-ups after the time asked for, and the wait of
+    what had arrived."""
 
     def __init__(self) -> None:
         self.rounds: list[float] = []
@@ -102,6 +103,7 @@ class PhaseRunner:
                 break
             self.waiting = deque(requests[wave * size : (wave + 1) * size])
             self._drain(begun)
+        self.lag.late += self.connections.late_s
         ended, cpu_s = time.perf_counter(), time.process_time() - cpu
         for stream in self.streams:
             self.connections.close(stream)

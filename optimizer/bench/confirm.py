@@ -41,13 +41,15 @@ def plan_confirmation(
     min_effect: float = 0.01,
     max_restarts: int = 10,
     given_up: Collection[str] = (),
+    earlier: Sequence[Restart] = (),
 ) -> Confirmation:
     """Say which arm to restart next, given all fresh restarts so far in the order they were made.
 
     `candidates` are keys, the best hope first, fixed for the whole confirmation; each restart's `arm` is one of them
     or `baseline`. `max_restarts` counts all arms. A restart that failed is left out of `restarts`; a candidate that
     cannot go on (it fails to start, its output is suspect) is named in `given_up`. Measurements of the exploration
-    must not be among `restarts`: they chose the candidates, so they are too good.
+    must not be among `restarts`: they chose the candidates, so they are too good. `earlier` are baseline restarts from
+    before, which show how much starts scatter here.
     """
     names = list(dict.fromkeys(candidates))
     side_by_side = max(1, min(len(names), max_restarts // RESTARTS_EACH - 1))
@@ -55,7 +57,7 @@ def plan_confirmation(
     over = len(restarts) >= max_restarts
     results = {
         name: _first_decision(
-            prompts, relevant(restarts, name), alpha, min_effect, max_restarts, weight / sum(weights), over
+            prompts, relevant(restarts, name), alpha, min_effect, max_restarts, weight / sum(weights), over, earlier
         )
         for name, weight in zip(names, weights, strict=True)
     }
@@ -96,6 +98,7 @@ def _first_decision(
     max_restarts: int,
     error_share: float,
     over: bool,
+    earlier: Sequence[Restart],
 ) -> VerdictResult:
     """Judge as restart after restart came in; the first decision stands, since it has spent its error."""
     first = 0
@@ -111,6 +114,7 @@ def _first_decision(
             max_restarts=max_restarts,
             error_share=error_share,
             last=over and end == len(pair),
+            earlier=earlier,
         )
         if result.outcome is not Outcome.UNDECIDED:
             break

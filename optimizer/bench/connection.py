@@ -11,6 +11,8 @@ import os
 import selectors
 import socket
 import ssl
+import struct
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +22,12 @@ from optimizer.bench.stream import Piece, is_complete
 
 READ_SIZE = 1 << 16
 FINAL_CHUNK = b"0\r\n\r\n"
+SO_TIMESTAMPNS = 35
+"""Linux: the kernel says with every read when the bytes arrived, however late this process comes to read them."""
+TIMESPEC = struct.Struct("@ll")
+STAMP_SPACE = socket.CMSG_SPACE(TIMESPEC.size)
+MOST_LATE_NS = 10_000_000_000
+"""A stamp that is older, or from the future, tells of a step of the wall clock between arrival and read."""
 
 
 class Stream:
@@ -76,6 +84,9 @@ class Connections:
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
         self.family: int = found[0]
         self.address: Any = found[4]
+        self.late_s: list[float] = []
+        """How long the bytes of each read had waited, where the kernel tells."""
+        self.stamped = self.tls is None and sys.platform == "linux"
         self.headers = headers
         self.selector = selector
         self.on_end = on_end
@@ -107,6 +118,9 @@ class Connections:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.stamped:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         stream.sock, stream.state = sock, "connecting"
         self.selector.register(sock, selectors.EVENT_WRITE, stream)
         try:
@@ -176,15 +190,12 @@ class Connections:
 
     def _read(self, stream: Stream) -> None:
         try:
-            data = stream.sock.recv(READ_SIZE)
-            while self.tls is not None and stream.sock.pending():
-                data += stream.sock.recv(READ_SIZE)
+            data, now = self._receive(stream.sock)
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as error:
             self._broken(stream, f"dropped: {error.strerror or error}")
             return
-        now = time.perf_counter()
         if not data:
             stream.closed = True
             self._broken(stream, None)
@@ -197,6 +208,23 @@ class Connections:
             stream.sized = self._has_length(data)
         if (stream.tail == FINAL_CHUNK or stream.sized) and is_complete(stream.pieces):
             self.on_end(stream, None)
+
+    def _receive(self, sock: Any) -> tuple[bytes, float]:
+        """Read what is there; return it with its time of arrival, by the kernel's own stamp where there is one."""
+        if self.stamped:
+            data, told, _, _ = sock.recvmsg(READ_SIZE, STAMP_SPACE)
+            now = time.perf_counter()
+            if told:  # the stamp is all that was asked for
+                seconds, nanoseconds = TIMESPEC.unpack(told[0][2])
+                late = time.time_ns() - seconds * 1_000_000_000 - nanoseconds
+                if 0 < late < MOST_LATE_NS:
+                    self.late_s.append(late * 1e-9)
+                    now -= late * 1e-9
+            return data, now
+        data = sock.recv(READ_SIZE)
+        while self.tls is not None and sock.pending():
+            data += sock.recv(READ_SIZE)
+        return data, time.perf_counter()
 
     @staticmethod
     def _has_length(first: bytes) -> bool:

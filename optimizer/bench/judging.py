@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from scipy.special import stdtrit
@@ -22,9 +23,12 @@ a server that works, a false "worse" costs one candidate: at alpha 5 % at most 1
 FUTILITY_ERROR = 0.1
 """A candidate is given up when the one-sided 90 % bound of its gain is below the least effect that counts. Giving up
 early cannot cause a false win, so this needs no share of alpha."""
+FIRST_LOOK = 3
+"""Restarts per arm before anything can be won, unless the budget has fewer. A host that starts fast or slow by chance
+(memory placement, clock states) makes both starts of each arm agree by luck once in sixteen times."""
 LOOK_WEIGHTS = {2: 0.05, 3: 0.20, 4: 0.30, 5: 0.30, 6: 0.20, 7: 0.15, 8: 0.15}
-"""Error spent on the look with n restarts per arm. Two restarts can only show a huge gain (their t quantiles are above
-20), most decisions fall between three and six. Beyond 8 the weights fall as `TAIL / n**2`."""
+"""Error spent on the look with n restarts per arm: most decisions fall between three and six. Beyond 8 the weights fall
+as `TAIL / n**2`."""
 TAIL = 4.0
 HORIZON = 200
 """Restarts per arm over which the error is spread when no budget is given."""
@@ -32,6 +36,8 @@ ODD_SHARE = 0.1
 """Share of a look's error for the moment at which one arm is a restart ahead."""
 LEAST_SD_LOG = 0.001
 """Restarts agree to 0.1 % at best: a smaller sample deviation is luck or rounding."""
+MOST_LOG = 700.0
+"""The largest logarithm whose number a float can hold."""
 BASELINE, CANDIDATE, STOP = "baseline", "candidate", "stop"
 
 
@@ -51,9 +57,20 @@ class Estimate:
     error: float
     freedom: float
 
+    pooled_error: float
+    """The same with one variance for both arms, from all baseline restarts there are, the earlier ones too."""
+    pooled_freedom: float
+
     def bound(self, error_share: float) -> float:
-        """Return the half width of the interval that is missed on one side with probability `error_share`."""
-        return float(-stdtrit(self.freedom, error_share)) * self.error
+        """Return the half width of the interval that is missed on one side with probability `error_share`.
+
+        The wider of two: by the arms' own scatter (Welch), and by what all starts on this host show. Few restarts that
+        agree by luck are no evidence against a host whose starts are known to differ.
+        """
+        if error_share <= 0:
+            return math.inf
+        own = float(-stdtrit(self.freedom, error_share)) * self.error
+        return max(own, float(-stdtrit(self.pooled_freedom, error_share)) * self.pooled_error)
 
 
 def judge(
@@ -65,12 +82,14 @@ def judge(
     max_restarts: int | None = None,
     error_share: float = 1.0,
     last: bool = False,
+    earlier: Sequence[Restart] = (),
 ) -> VerdictResult:
     """Judge one candidate against the baseline by all their restarts so far, in the order they were made.
 
     `restarts` has both arms. `max_restarts` is the budget over both arms, fixed in advance (None: open). `error_share`
     is this candidate's part of alpha when several are judged. `last` says that no further restart is possible although
-    the budget is not reached. The interval holds at all looks together with probability 1 - alpha.
+    the budget is not reached. `earlier` are baseline restarts from before: they are compared with nothing and only
+    tell how much starts scatter here. The interval holds at all looks together with probability 1 - alpha.
 
     Raises:
         BadInput: a number is out of range, or a restart has no positive value for any of the prompts.
@@ -80,7 +99,7 @@ def judge(
     arms = {arm: [r for r in runs if r.arm == arm] for arm in (BASELINE, CANDIDATE)}
     spent = last or (max_restarts is not None and len(runs) >= max_restarts)
     following = STOP if spent else next_arm(len(arms[BASELINE]), len(arms[CANDIDATE]))
-    found = estimate(prompts, arms[BASELINE], arms[CANDIDATE])
+    found = estimate(prompts, arms[BASELINE], arms[CANDIDATE], earlier)
     if found is None:
         ratio = math.exp(difference) if (difference := _difference(prompts, arms)) is not None else 1.0
         return VerdictResult(Outcome.UNDECIDED, ratio, 0.0, math.inf, len(runs), following, 1 - alpha)
@@ -90,7 +109,7 @@ def judge(
     outcome = _outcome(found, low, high, math.log1p(min_effect), spent)
     if outcome is not Outcome.UNDECIDED:
         following = STOP
-    numbers = (math.exp(found.log_ratio), math.exp(low), math.exp(min(high, 700.0)))
+    numbers = (math.exp(found.log_ratio), math.exp(low), math.exp(high) if high < MOST_LOG else math.inf)
     return VerdictResult(outcome, *numbers, len(runs), following, 1 - alpha)
 
 
@@ -119,8 +138,11 @@ def look_share(baselines: int, candidates: int, max_restarts: int | None) -> flo
     """
     total = baselines + candidates
     most = max(2, (HORIZON * 2 if max_restarts is None else max_restarts) // 2)
-    number = max(2, min(total // 2, most))
-    weights = sum(_weight(n) for n in range(2, most + 1))
+    first = min(FIRST_LOOK, most)
+    number = min(total // 2, most)
+    if number < first:
+        return 0.0
+    weights = sum(_weight(n) for n in range(first, most + 1))
     odd = total % 2 == 1
     return _weight(number) / weights * (ODD_SHARE if odd else 1 - ODD_SHARE)
 
@@ -129,7 +151,12 @@ def _weight(number: int) -> float:
     return LOOK_WEIGHTS.get(number, TAIL / number**2)
 
 
-def estimate(prompts: Sequence[str], baseline: Sequence[Restart], candidate: Sequence[Restart]) -> Estimate | None:
+def estimate(
+    prompts: Sequence[str],
+    baseline: Sequence[Restart],
+    candidate: Sequence[Restart],
+    earlier: Sequence[Restart] = (),
+) -> Estimate | None:
     """Compare two arms with restarts as the unit; None with fewer than two restarts in an arm.
 
     One value stands for each restart: the mean over prompts of the log of its speed. Only prompts that every restart
@@ -138,21 +165,54 @@ def estimate(prompts: Sequence[str], baseline: Sequence[Restart], candidate: Seq
     common = common_prompts(prompts, [*baseline, *candidate])
     if min(len(baseline), len(candidate)) < 2 or not common:
         return None
-    means, parts = [], []
-    for arm in (baseline, candidate):
-        values = [_log_speed(r, common) for r in arm]
-        mean = sum(values) / len(values)
-        variance = max(sum((v - mean) ** 2 for v in values) / (len(values) - 1), LEAST_SD_LOG**2)
-        means.append(mean)
-        parts.append((variance / len(values), len(values) - 1))
+    before = [_log_speed(r, common) for r in earlier if common_prompts(common, [r]) == common]
+    logs = [[_log_speed(r, common) for r in arm] for arm in (baseline, candidate)]
+    means = [sum(values) / len(values) for values in logs]
+    parts = [(_variance(values) / len(values), len(values) - 1) for values in logs]
     total = sum(part for part, _ in parts)
     freedom = total**2 / sum(part**2 / df for part, df in parts)
-    return Estimate(means[1] - means[0], math.sqrt(total), freedom)
+    steps, own = len(before) + len(logs[0]) - 1, len(logs[1]) - 1
+    pooled = (steps * _neighbour_variance([*before, *logs[0]]) + own * _variance(logs[1])) / (steps + own)
+    pooled_error = math.sqrt(pooled * sum(1 / len(values) for values in logs))
+    return Estimate(means[1] - means[0], math.sqrt(total), freedom, pooled_error, steps + own)
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return max(sum((v - mean) ** 2 for v in values) / (len(values) - 1), LEAST_SD_LOG**2)
+
+
+def _neighbour_variance(values: Sequence[float]) -> float:
+    """Return the variance by the differences of neighbours in time: a slow drift through the night is not in it."""
+    steps = sum((b - a) ** 2 for a, b in pairwise(values)) / 2
+    return max(steps / (len(values) - 1), LEAST_SD_LOG**2)
 
 
 def common_prompts(prompts: Sequence[str], restarts: Sequence[Restart]) -> list[str]:
     """Return the prompts for which every restart has a value above zero."""
     return [p for p in prompts if all(any(v > 0 for v in r.tok_s.get(p, ())) for r in restarts)]
+
+
+def prompt_ratios(prompts: Sequence[str], restarts: Sequence[Restart]) -> dict[str, float]:
+    """Return the ratio of candidate to baseline on each prompt that all restarts have."""
+    arms = {arm: [r for r in restarts if r.arm == arm] for arm in (BASELINE, CANDIDATE)}
+    differences = {p: _difference([p], arms) for p in common_prompts(prompts, restarts)}
+    return {p: math.exp(d) for p, d in differences.items() if d is not None}
+
+
+def carried_by_one(ratios: Mapping[str, float], min_effect: float) -> str:
+    """Return a caveat when the gain is that of a single prompt, empty when others share it.
+
+    Such a win is one for this workload, as defined: but its owner must know what it rests on.
+    """
+    if len(ratios) < 2:
+        return ""
+    best = max(ratios, key=lambda p: ratios[p])
+    others = [math.log(r) for p, r in ratios.items() if p != best]
+    rest = math.exp(sum(others) / len(others))
+    if rest >= 1 + min_effect:
+        return ""
+    return f"the gain is that of one prompt ({best}: {ratios[best] - 1:+.1%}); over the others it is {rest - 1:+.1%}"
 
 
 def _log_speed(restart: Restart, prompts: Sequence[str]) -> float:

@@ -21,7 +21,7 @@ from typing import Any, Self
 from optimizer.bench.base import RequestSample, Workload
 from optimizer.bench.plan import PlannedRequest, arrivals
 from optimizer.clock import Deadline
-from optimizer.errors import BenchmarkFailed, Stopped
+from optimizer.errors import BenchmarkFailed, RequestsFailed, Stopped
 
 POLL_S = 0.1
 """How often a cancel is looked for."""
@@ -107,7 +107,8 @@ class LoadClient:
 
         Raises:
             Stopped: `cancelled` said so; the client is gone within a second.
-            BenchmarkFailed: the deadline passed, or the client died.
+            RequestsFailed: the deadline passed.
+            BenchmarkFailed: the client died.
         """
         self._send(
             {
@@ -167,7 +168,7 @@ class LoadClient:
                     raise Stopped("the measurement was cancelled")
                 if deadline.passed:
                     self.close()
-                    raise BenchmarkFailed(
+                    raise RequestsFailed(
                         "the measurement did not end before its deadline",
                         remedy="raise budget.measure_timeout_s, or ask for fewer or shorter requests",
                     )

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from optimizer.bench import early, scrape
-from optimizer.bench.base import MeasuredEngine, Measurement, RequestSample, Workload
+from optimizer.bench.base import MeasuredEngine, Measurement, RequestSample, Series, Workload
 from optimizer.bench.derive import blocks, decode_speed, error_counts, geometric_mean, level_metrics
 from optimizer.bench.doubts import doubts
 from optimizer.bench.learning import repeat_gain
 from optimizer.bench.load import LoadClient, PhaseStats
 from optimizer.bench.plan import level_requests, warmup_requests
-from optimizer.bench.probe import Probe, Read
+from optimizer.bench.probe import Machine, Probe, Read, joined, summary
 from optimizer.clock import Deadline
 from optimizer.engines.base import SpeculationSample
-from optimizer.errors import BenchmarkFailed
+from optimizer.errors import BenchmarkFailed, RequestsFailed
 
 FOREIGN_SHARE = 0.02
 FOREIGN_TOKENS = 32
@@ -38,7 +38,7 @@ class Level:
     before: str | None
     after: str | None
     ended_early: str = ""
-    machine: dict[str, float] = field(default_factory=dict)
+    series: tuple[Series, ...] = ()
 
 
 @dataclass
@@ -53,7 +53,7 @@ class _Run:
     cancelled: Callable[[], bool]
     headers: dict[str, str]
     salt: str
-    probe: Read | None
+    machine: Machine | None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -69,20 +69,22 @@ def measure(
     cancelled: Callable[[], bool] | None = None,
     headers: Mapping[str, str] | None = None,
     salt: str = "",
-    probe: Read | None = None,
+    machine: Machine | None = None,
 ) -> Measurement:
     """Run the whole workload against the server at `url` and return what was seen.
 
     `path` (direct, tunnel, local) is kept with the result. `incumbent` (tok/s by prompt) lets the first level end as
     soon as it cannot catch up; later levels are then skipped. `salt` must differ between two cold measurements of one
-    server start; restarts may and should share it, so that they are asked the same.
+    server start; restarts may and should share it, so that they are asked the same. `machine` is read while a level
+    runs and told where each measured window begins and ends.
 
     Raises:
         Stopped: `cancelled` said so; no request is left running.
-        BenchmarkFailed: too many requests failed, the deadline passed, or somebody else used the server meanwhile.
+        RequestsFailed: too many requests failed, or the deadline passed before they ended.
+        BenchmarkFailed: somebody else used the server meanwhile, or the load client died.
     """
     started_at, begun = datetime.now(UTC).isoformat(), time.monotonic()
-    run = _Run(url, engine, model, workload, deadline, cancelled or (lambda: False), dict(headers or {}), salt, probe)
+    run = _Run(url, engine, model, workload, deadline, cancelled or (lambda: False), dict(headers or {}), salt, machine)
     levels: list[Level] = []
     with LoadClient(url, headers=run.headers) as client:
         for concurrency in workload.concurrency:
@@ -103,19 +105,31 @@ def _level(run: _Run, client: LoadClient, concurrency: int, incumbent: Mapping[s
     if workload.cache == "cold" and flush and not scrape.flush_cache(run.url, flush, run.deadline, run.headers):
         run.warnings.append("the prefix cache could not be emptied; prompts are salted, so they miss it all the same")
     watch = _Watch(incumbent, len(workload.prompts))
-    before = scrape.counters(run.url, engine.metrics_path(), run.headers)
     planned = level_requests(workload, concurrency, **names)
-    with Probe(run.probe) as probe:
+    probe = Probe(_readers(run), zero_s=client.origin_s)
+    _mark(run)
+    before = scrape.counters(run.url, engine.metrics_path(), run.headers)
+    with probe:
         samples, stats = client.run(
             planned, workload, concurrency, deadline=run.deadline, cancelled=run.cancelled, on_sample=watch
         )
     after = scrape.counters(run.url, engine.metrics_path(), run.headers)
+    _mark(run)
     _refuse_failures(samples, workload, f"level {concurrency}")
     if not stats.aborted:
         _refuse_foreign_load(before, after, samples)
-    return Level(
-        concurrency, tuple(samples), stats, before, after, watch.reason if stats.aborted else "", probe.metrics()
-    )
+    ended_early = watch.reason if stats.aborted else ""
+    return Level(concurrency, tuple(samples), stats, before, after, ended_early, tuple(probe.series()))
+
+
+def _readers(run: _Run) -> list[Read]:
+    engine = [scrape.EngineWatch(run.url, run.engine, run.headers)] if run.engine.metrics_path() else []
+    return [*engine, *([run.machine.read] if run.machine is not None else [])]
+
+
+def _mark(run: _Run) -> None:
+    if run.machine is not None:
+        run.machine.mark()
 
 
 class _Watch:
@@ -146,7 +160,7 @@ def _refuse_failures(samples: Sequence[RequestSample], workload: Workload, where
     if not failed or (len(failed) / len(samples) <= workload.max_error_share and len(failed) < len(samples)):
         return
     causes = ", ".join(f"{count} {cause}" for cause, count in error_counts(samples).items())
-    raise BenchmarkFailed(
+    raise RequestsFailed(
         f"{len(failed)} of {len(samples)} requests failed ({where}): {causes}; the first: {failed[0].error}",
         remedy="look at the server's log; the workload's max_error_share says how many may fail",
     )
@@ -188,7 +202,7 @@ def _result(
     metrics: dict[str, float] = {}
     warnings = list(run.warnings)
     for level in reversed(levels):
-        own = level_metrics(level.samples, run.workload) | _client_metrics(level.stats) | level.machine
+        own = level_metrics(level.samples, run.workload) | _client_metrics(level.stats) | summary(level.series)
         metrics |= {f"{name}@{level.concurrency}": value for name, value in own.items()}
         if level is first:
             metrics |= own
@@ -216,6 +230,7 @@ def _result(
         started_at=started_at,
         bench_s=bench_s,
         speculation=spoken,
+        series=joined([s for level in levels for s in level.series]),
     )
 
 

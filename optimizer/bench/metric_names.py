@@ -21,9 +21,10 @@ BY_LEVEL = frozenset(
     | {"level_s", "steady_window_s", "peak_streams"}
 )
 """Measured at every level of concurrency; `NAME@8` is that of the level with eight streams."""
-KNOWN = BY_LEVEL | _SPECULATION
-_MACHINE = re.compile(r"^gpu\d*_[a-z0-9_]+_(mean|min|max)$")
-"""Samples of the machine, as far as the host lets them be read."""
+_WHOLE = _SPECULATION | {"cuda_graph_share"}
+KNOWN = BY_LEVEL | _WHOLE
+_SAMPLED = re.compile(r"^(gpu\d*|engine)_[a-z0-9_]+_(mean|min|max)$")
+"""Series over the measured window, as far as the engine and the host let them be read."""
 
 
 def check_levels(weighed: Iterable[int], levels: Iterable[int]) -> list[Problem]:
@@ -44,11 +45,11 @@ def check_limits(names: Iterable[str], levels: Iterable[int]) -> list[Problem]:
     for name in names:
         base, _, level = name.partition("@")
         path = f"objective.subject_to.{name}"
-        if base not in KNOWN and not _MACHINE.match(base):
+        if base not in KNOWN and not _SAMPLED.match(base):
             near = difflib.get_close_matches(base, KNOWN, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else "for example ttft_p99_ms, error_rate, throughput_tok_s@8"
             found.append(Problem(path, "no such metric", None, hint))
-        elif level and (base in _SPECULATION or level not in map(str, measured)):
+        elif level and (base in _WHOLE or level not in map(str, measured)):
             has = ", ".join(map(str, measured))
             found.append(Problem(path, "is not measured at this level", None, f"workload.concurrency has {has}"))
     return found

@@ -28,6 +28,15 @@ FOREIGN_SCRIPT_SHARE = 0.3
 SHORT_SHARE = 0.1
 """An answer that ends by itself below this share of the baseline's length broke off."""
 
+LENGTH_SHARE = 0.25
+"""Answers that are, all together, so much shorter or longer than any of the baseline's restarts are other work: their
+speed cannot be compared. Texts that part late end near each other."""
+COUNT_SHARE = 0.15
+"""Characters per counted token may differ by so much; the same tokenizer on such texts stays within a few per cent. A
+server that counts drafts or padding as output would look faster than it is."""
+ENOUGH_TOKENS = 50
+"""With fewer tokens of an answer, neither its length nor its letters say anything."""
+
 Key = tuple[str, int, int]
 
 
@@ -61,7 +70,7 @@ def check(
             f"answers share {agreement:.0%} of their beginning with the baseline's; "
             f"the baseline's restarts share {self_agreement:.0%}, at least {tolerance:.0%} is needed"
         )
-    problems += _degeneration(candidate, baselines)
+    problems += [*_amount(candidate, baselines), *_degeneration(candidate, baselines)]
     return OutputCheck(
         ok=not problems,
         agreement=agreement,
@@ -98,6 +107,30 @@ def _agreement(first: Mapping[Key, str], second: Mapping[Key, str]) -> float | N
 def _mean_or_one(values: Sequence[float | None]) -> float:
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known else 1.0
+
+
+def _amount(candidate: Sequence[RequestSample], baselines: Sequence[Sequence[RequestSample]]) -> list[str]:
+    """Compare how much was answered, and how it was counted, over the requests that everybody answered."""
+    runs = [{(s.prompt, s.concurrency, s.repeat): s for s in run if s.ok} for run in (candidate, *baselines)]
+    shared = set.intersection(*map(set, runs)) if baselines else set()
+    tokens = [sum(run[key].output_tokens for key in shared) for run in runs]
+    letters = [sum(len(run[key].text) for key in shared) for run in runs]
+    if max(tokens) < ENOUGH_TOKENS or not all(tokens) or not all(letters):
+        return []
+    found = []
+    if more := _beyond(tokens[0], tokens[1:], LENGTH_SHARE):
+        found.append(f"the answers have {more:+.0%} tokens against the baseline's: their speed is that of other work")
+    density = [n / count for n, count in zip(letters, tokens, strict=True)]
+    if more := _beyond(density[0], density[1:], COUNT_SHARE):
+        found.append(f"a token stands for {more:+.0%} text against the baseline's: the server counts otherwise")
+    return found
+
+
+def _beyond(value: float, usual: Sequence[float], share: float) -> float:
+    """Return by what share a value is outside of the usual range, 0.0 when it is within `share` of it."""
+    low, high = min(usual), max(usual)
+    outside = value / high - 1 if value > high else value / low - 1 if value < low else 0.0
+    return outside if abs(outside) > share else 0.0
 
 
 def _degeneration(candidate: Sequence[RequestSample], baselines: Sequence[Sequence[RequestSample]]) -> list[str]:

@@ -150,7 +150,7 @@ function listen() {
   stream.onopen = () => showStream("on");
   stream.onerror = () => showStream("off");
   const arrived = () => ("reload" in source.dataset && !$("[data-live]") ? reloadSoon() : refresh());
-  for (const kind of ["study", "trial", "phase", "stage", "note", "warning", "stopped", "home", "guard", "verdict"]) stream.addEventListener(kind, arrived);
+  for (const kind of ["study", "trial", "phase", "stage", "note", "warning", "stopped", "home", "guard", "verdict", "verdict_final"]) stream.addEventListener(kind, arrived);
   stream.onmessage = arrived;
   addEventListener("pagehide", () => stream.close());
 }
@@ -282,7 +282,9 @@ function showKey(box, key) {
   const button = element("button", "", "Copy");
   button.type = "button";
   button.dataset.copy = "new-key";
-  copyable.append(text, button);
+  const bar = element("div", "bar");
+  bar.append(element("h3", "", "The key"), button);
+  copyable.append(bar, text);
   shown.append(element("p", "", "This key is shown this once. Keep it now; then reload the page."), copyable);
   box.replaceChildren(shown);
 }

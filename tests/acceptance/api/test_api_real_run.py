@@ -1,7 +1,7 @@
 """From the empty page to the verdict, by hand in a real browser: real service, real worker, real SSH.
 
-Only the GPU server is a double (`tests/replica`); which verdict its speed deserves is `test_eagle3.py`'s matter. A second
-study is paused, resumed and stopped on its page.
+Only the GPU server is a double (`tests/replica`); which verdict its speed deserves is `test_eagle3.py`'s matter. A
+second study is paused, resumed and stopped on its page.
 """
 
 from __future__ import annotations

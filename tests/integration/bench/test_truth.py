@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from optimizer.bench import load
 from optimizer.bench.base import Measurement, RequestSample
 from optimizer.bench.measure import measure
+from optimizer.bench.plan import level_requests
 from optimizer.bench.workload import from_spec
 from optimizer.clock import Deadline
 from tests.integration.bench.conftest import Server
@@ -80,6 +87,32 @@ def test_times_are_those_of_the_server(server: Server, streams: int) -> None:
         assert told(result) == []
 
     on_a_calm_moment(check)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's stamps of arrival are Linux'")
+def test_times_stay_those_of_the_server_while_the_client_is_held_up(server: Server) -> None:
+    workload = from_spec({"max_tokens": 60, "requests_per_level": 3, "concurrency": [3], "warmup_requests": 0})
+    with load.LoadClient(server.url) as client:
+        assert client._process is not None
+        pid = client._process.pid
+
+        def hold_up() -> None:
+            while not server.get("/bodies"):
+                time.sleep(0.01)
+            time.sleep(0.3)
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.4)
+            os.kill(pid, signal.SIGCONT)
+
+        holder = threading.Thread(target=hold_up)
+        holder.start()
+        planned = level_requests(workload, 3, engine="llamacpp", model="ttft=0.1,itl=0.02,n=60")
+        samples, stats = client.run(planned, workload, 3, deadline=Deadline.after(60))
+        holder.join()
+    assert stats.lag_max_ms > 100, "it was held up, and knows it"
+    for sample, truth in pairs(server, tuple(samples)):
+        sent = truth["sent"]
+        assert sample.decode_tok_s == pytest.approx(59 / (sent[-1] - sent[0]), rel=ALLOWED)
 
 
 def test_gaps_between_tokens_are_those_of_the_server(server: Server) -> None:
@@ -162,14 +195,28 @@ def test_each_level_has_its_own_numbers(server: Server) -> None:
     assert result.workload_fingerprint and result.path == "direct"
 
 
-def test_the_machine_is_sampled_during_each_level(server: Server) -> None:
+def test_engine_and_machine_are_sampled_over_the_measured_window(server: Server) -> None:
+    marks: list[int] = []
+
+    class Machine:
+        def read(self) -> dict[tuple[str, str], float]:
+            return {("gpu0", "power_w"): 250.0}
+
+        def mark(self) -> None:
+            marks.append(len(server.get("/bodies")))
+
     result = measure(
         server.url,
         engine=FakeEngine(),
         model="itl=0.01,n=5",
-        workload=from_spec({"max_tokens": 5, "warmup_requests": 0}),
+        workload=from_spec({"max_tokens": 5, "warmup_requests": 2}),
         path="direct",
         deadline=Deadline.after(30),
-        probe=lambda: {"gpu0_power_w": 250.0},
+        machine=Machine(),
     )
+    assert marks == [2, 7], "the window holds the five requests and no warm-up"
     assert result.metrics["gpu0_power_w_mean"] == result.metrics["gpu0_power_w_max@1"] == 250
+    series = {(s.source, s.name): s for s in result.series}
+    assert set(series) == {("gpu0", "power_w"), ("engine", "running_req")}
+    first, last = min(s.start_s for s in result.samples), max(s.end_s for s in result.samples)
+    assert all(first - 1 < t < last + 1 for s in series.values() for t in s.times_s)

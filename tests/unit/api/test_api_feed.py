@@ -51,6 +51,7 @@ def test_a_phase_that_not_every_start_has_is_followed_by_the_stop() -> None:
         (event("stopped", number=2, killed=True), "start 2: server stopped by SIGKILL"),
         (event("home", state="restored"), "original server restored"),
         (event("note", text="hello"), "hello"),
+        (event("verdict_final", outcome="no_significant_win"), "verdict: no significant win"),
     ],
 )
 def test_events_in_words(told: EventRecord, text: str) -> None:

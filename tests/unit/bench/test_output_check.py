@@ -17,8 +17,11 @@ PROSE = (
 )
 
 
-def samples(texts: Sequence[str], **fields: str) -> list[RequestSample]:
-    return [sample(f"p{i}", text=t, kind=fields.get("kind", "prose")) for i, t in enumerate(texts)]
+def samples(texts: Sequence[str], *, letters_a_token: int = 4) -> list[RequestSample]:
+    return [
+        sample(f"p{i}", text=t, kind="prose", output_tokens=max(1, len(t) // letters_a_token))
+        for i, t in enumerate(texts)
+    ]
 
 
 def test_the_same_answers_are_fine() -> None:
@@ -39,7 +42,8 @@ def test_answers_that_part_at_once_are_suspect() -> None:
 
 def test_a_baseline_that_differs_from_itself_allows_as_much() -> None:
     first, second = PROSE, PROSE[:60] + "!" + PROSE[61:]
-    result = check(samples([PROSE[:40] + "?"]), [samples([first]), samples([second])], engine=FakeEngine(), config={})
+    third = PROSE[:40] + "?" + PROSE[41:]
+    result = check(samples([third]), [samples([first]), samples([second])], engine=FakeEngine(), config={})
     assert result.self_agreement < 0.25
     assert result.ok
 
@@ -80,6 +84,23 @@ def test_an_empty_answer_is_named() -> None:
     empty = [sample("p0", text="", error="empty: the answer has no tokens")]
     result = check(empty, [samples([PROSE])], engine=FakeEngine(), config={})
     assert not result.ok and result.problems == ("p0: the answer is empty",)
+
+
+def test_answers_of_another_length_are_other_work() -> None:
+    whole, cut = samples([PROSE] * 3), samples([PROSE, PROSE, PROSE[: len(PROSE) // 10]])
+    assert not (result := check(cut, [whole], engine=FakeEngine(), config={})).ok
+    assert any("tokens against the baseline's" in p for p in result.problems)
+    assert not check(whole, [cut], engine=FakeEngine(), config={}).ok, "longer answers as well"
+    assert check(cut, [whole, cut], engine=FakeEngine(), config={}).ok, "the baseline itself ends now here, now there"
+    late = samples([PROSE, PROSE, PROSE[: int(len(PROSE) * 0.8)]])
+    assert check(late, [whole], engine=FakeEngine(), config={}).ok
+
+
+def test_a_server_that_counts_more_tokens_for_the_same_text_is_found() -> None:
+    """Usage that counts rejected drafts would make a candidate look half as fast again."""
+    inflated = samples([PROSE] * 3, letters_a_token=3)
+    result = check(inflated, [samples([PROSE] * 3)], engine=FakeEngine(), config={})
+    assert not result.ok and any("counts otherwise" in p for p in result.problems)
 
 
 def test_lossy_settings_are_named_and_do_not_fail_by_themselves() -> None:

@@ -67,7 +67,7 @@ def test_drift_is_told_when_it_is_certain_and_large() -> None:
     rng = random.Random(1)
     hours = [float(h) for h in range(8)]
     falling = drift(hours, [90 * 0.99**h * (1 + rng.gauss(0, 0.003)) for h in hours])
-    assert falling and falling.significant and falling.per_hour == pytest.approx(-0.01, abs=0.003)
+    assert falling and falling.significant and falling.total == pytest.approx(-0.07, abs=0.015)
     assert "drifted by -" in falling.text
     steady = drift(hours, [90 * (1 + rng.gauss(0, 0.01)) for _ in hours])
     assert steady and not steady.significant and steady.text == ""

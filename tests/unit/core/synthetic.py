@@ -43,6 +43,10 @@ class World:
     seed: int = 1
     started: list[Proposal] = field(default_factory=list)
     wrong_output: Callable[[Config], bool] = lambda config: False
+    pace: Callable[[Proposal], float] = lambda proposal: 1.0
+    """What the host itself makes of a start: drift, other users, a good or a bad day."""
+    metrics: Callable[[Proposal, Config], dict[str, float]] = lambda proposal, config: {}
+    prompt_pace: Mapping[str, Callable[[Config], float]] = field(default_factory=dict)
     under_load: Callable[[Config], float] | None = None
     """Speed of a stream at concurrency 8, where the workload has it."""
 
@@ -62,7 +66,10 @@ class World:
         failure = self.broken(proposal, config)
         with run.db.write() as conn:
             number = trials.add(conn, record, **guard)
-            fields = {"finished_at": now, **(self._failed(failure) if failure else self._measured(run, config))}
+            fields = {
+                "finished_at": now,
+                **(self._failed(failure) if failure else self._measured(run, proposal, config)),
+            }
             tok_s = fields.pop("tok_s", None)
             asked = fields.pop("requests", [])
             trials.update(conn, run.study.id, number, **guard, **fields)
@@ -80,14 +87,18 @@ class World:
         told = {"label": "unknown", "summary": "it broke", "remedy": "none", **failure}
         return {"state": "infeasible" if infeasible else "interrupted", "failure": told}
 
-    def _measured(self, run: StudyRun, config: Config) -> dict[str, Any]:
+    def _measured(self, run: StudyRun, proposal: Proposal, config: Config) -> dict[str, Any]:
         draw = random.Random(f"{self.seed}-{len(self.started)}")
-        start = math.exp(draw.gauss(0, self.noise))
-        tok_s = {p: [self.speed(config) * start * math.exp(draw.gauss(0, self.noise))] for p in PROMPTS}
+        start = self.speed(config) * self.pace(proposal) * math.exp(draw.gauss(0, self.noise))
+        own = {p: self.prompt_pace.get(p, lambda config: 1.0)(config) for p in PROMPTS}
+        tok_s = {p: [start * own[p] * math.exp(draw.gauss(0, self.noise))] for p in PROMPTS}
         value = math.exp(sum(math.log(v[0]) for v in tok_s.values()) / len(tok_s))
         ok = not self.wrong_output(config)
         check = {"ok": ok, "agreement": 1.0 if ok else 0.1, "problems": [] if ok else ["answers differ"]}
         metrics = {"output_tok_s": value, "output_tok_s@1": value, "error_rate": 0.0, "ttft_p99_ms": 10.0}
+        metrics |= self.metrics(proposal, config)
+        if proposal.kind != "baseline" and run.reference_tok_s:
+            metrics["reference_tok_s"] = run.reference_tok_s
         levels = {1: {p: v[0] for p, v in tok_s.items()}}
         if self.under_load is not None:
             metrics["output_tok_s@8"] = self.under_load(config) * start
@@ -105,24 +116,27 @@ def _request(prompt: str, level: int, speed: float) -> RequestRecord:
     )
 
 
-def open_synthetic(db: Database, spec: StudySpec, study_id: str) -> StudyRun:
+def open_synthetic(
+    db: Database, spec: StudySpec, study_id: str, *, host: HostEntry | None = None, optuna_url: str = "memory"
+) -> StudyRun:
     """Return a StudyRun over a real database and search, with no host behind it."""
     with db.read() as conn:
         study = studies.get(conn, study_id)
-    assert isinstance(spec.host, HostEntry)
+    host = host or spec.host  # type: ignore[assignment]
+    assert isinstance(host, HostEntry)
     engine = find_engine(spec.engine)
     from optimizer.search import spec_space
 
     space = spec_space.parse(spec.space.model_dump(exclude_none=True), presets={}, fixed=set(spec.launch.flags))
-    lease = claim(db, study.host, "synthetic", study.id, clock=SystemClock(), ttl_s=1e6, renew_s=1e6)
+    lease = claim(db, host.name, "synthetic", study.id, clock=SystemClock(), ttl_s=1e6, renew_s=1e6)
     assert lease is not None
     workload = workloads.from_spec(spec.workload)
     options = Options.for_objective(spec.objective.subject_to, spec.objective.levels)
     return StudyRun(
-        db=db, study=study, spec=spec, host=spec.host, engine=engine, version=None, hardware=SimpleNamespace(),  # type: ignore[arg-type]
+        db=db, study=study, spec=spec, host=host, engine=engine, version=None, hardware=SimpleNamespace(),  # type: ignore[arg-type]
         known_flags=frozenset(), workload=replace(workload, prompts=tuple(_named(workload.prompts))),
-        search=open_study("memory", study.id, space=CanonicalSpace(space), seed=spec.seed, options=options),
-        link=SimpleNamespace(name="synthetic"), lease=lease, clock=SystemClock(),  # type: ignore[arg-type]
+        search=open_study(optuna_url, study.id, space=CanonicalSpace(space), seed=spec.seed, options=options),
+        link=SimpleNamespace(name="synthetic", disturbances=0), lease=lease, clock=SystemClock(),  # type: ignore[arg-type]
     )  # fmt: skip
 
 

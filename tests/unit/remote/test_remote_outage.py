@@ -13,8 +13,8 @@ from optimizer import readiness
 from optimizer.clock import Deadline
 from optimizer.engines.base import Blame, Explanation
 from optimizer.errors import BenchmarkFailed, CommandTimeout, ConnectionLost, ServerFailed
+from optimizer.measuring import steady
 from optimizer.remote import scripts
-from optimizer.run_trial import steady
 
 CRASH = Explanation("scheduler_crash", "sglang", "it crashed", "look at its log")
 
@@ -110,7 +110,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a link, and the question of the readiness proof that is put over it."""
     link = study().link
     monkeypatch.setattr(readiness.process, "status", lambda *_, **__: None)
-    watch = readiness._Watch(())
+    watch = readiness._Watch((), lambda _: None)
     return link, partial(readiness._answer, link, None, watch, "sglang", Deadline.after(30))
 
 
