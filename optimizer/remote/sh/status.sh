@@ -21,6 +21,7 @@ LISTEN=''
 r_who=''
 for r_l in $LISTEN; do r_who="$r_who ${r_l%:*}"; done
 r_size=$(wc -c 2>/dev/null <"$DIR/log") || r_size=0
+[ -s "$DIR/boot" ] && [ "$r_then" != "$BOOT" ] && echo 'rebooted 1'
 printf 'alive %s\nexit %s\npids%s\nlisten%s\nsize %s\ncpu %s\nlog\n' "$r_alive" "$r_exit" "$r_pids" "$r_who" "$((r_size))" "$CPU"
 if [ "$7" -gt 0 ] && [ "$((r_size))" -gt "$6" ]; then
     tail -c "+$(($6 + 1))" "$DIR/log" | head -c "$7"
