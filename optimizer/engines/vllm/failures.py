@@ -50,6 +50,15 @@ CAUSES = (
         remedy="lower {ctx}; the line names the model's own limit",
     ),
     cause(
+        "model_not_found",
+        D,
+        r"invalid repository id or local directory specified: '(?P<what>[^']{1,200})'",
+        near=r"validation errors? for speculativeconfig",
+        stop=False,
+        summary="the draft model {what} was not found",
+        remedy="correct the path given as {draft}",
+    ),
+    cause(
         "unsupported_combination",
         D,
         r"not enough allowed numa nodes to bind threads",
@@ -71,7 +80,7 @@ CAUSES = (
         remedy="read the lines below: they name the field, the value and what is allowed",
         near=r"input_type=|type=(?!value_error)\w+_(?:type|parsing|error|forbidden)"
         r"|extra inputs are not permitted|extra_forbidden",
-        unless=r"type=value_error|type=assertion_error",
+        unless=r"type=value_error|type=assertion_error|\b(?:value error|assertion failed), ",
     ),
     cause(
         "unsupported_combination",

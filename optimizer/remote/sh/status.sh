@@ -7,7 +7,7 @@ r_alive=0
 r_stat "$3" && [ "$S_START" = "$4" ] && r_alive=1
 # The supervisor writes the exit status a moment after the end.
 r_tries=0
-while [ $r_alive = 0 ] && ! [ -s "$DIR/exit" ] && [ $r_tries -lt 20 ] && [ -n "${r_leader:-}" ] && r_stat "$r_leader"; do
+while [ $r_alive = 0 ] && ! [ -s "$DIR/exit" ] && [ $r_tries -lt 100 ] && [ -n "${r_leader:-}" ] && r_stat "$r_leader"; do
     r_nap 0.05
     r_tries=$((r_tries + 1))
 done

@@ -107,3 +107,17 @@ def test_a_semaphore_that_vanished_is_no_missing_model() -> None:
     found = ENGINE.explain(text, FailureContext(exit_code=1, phase="startup"))
     assert (found.label, found.blame, found.retry) == ("disk_or_shm_full", Blame.INFRASTRUCTURE, True)
     assert not found.stop_study and "semaphore" in found.summary
+
+
+def test_a_missing_draft_is_one_choice_of_many() -> None:
+    text = (
+        "(APIServer pid=41) ERROR 03-02 08:00:04 [repo_utils.py:124] Error retrieving file list: Repo id must be in the"
+        " form 'repo_name' or 'namespace/repo_name': '/m/head'.\n"
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for SpeculativeConfig\n"
+        "  Value error, Invalid repository ID or local directory specified: '/m/head'.\n"
+        "Please verify the following requirements:\n1. Provide a valid repository ID.\n\n2. Or a directory.\n"
+        " [type=value_error, input_value=ArgsKwargs((), {'model': '/m'}), input_type=ArgsKwargs]\n"
+    )
+    found = ENGINE.explain(text, FailureContext(exit_code=1, phase="startup"))
+    assert (found.label, found.blame, found.stop_study) == ("model_not_found", Blame.CONFIG, False)
+    assert "/m/head" in found.summary
