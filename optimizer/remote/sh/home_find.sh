@@ -21,10 +21,15 @@ if [ "$r_main" = 0 ]; then
         exit 0
     fi
 fi
-# The socket may belong to a worker: the server is its topmost ancestor with the same program and session.
+# The socket may belong to a worker: the server is its topmost ancestor with the same program and session, as far as
+# each is a forked, spawned or renamed worker of the next; whoever merely started the server (a notebook) is not it.
+r_is_worker() {
+    case $(r_command "$1") in "$(r_command "$2")" | *multiprocessing* | *::* | *': worker'*) return 0 ;; esac
+    return 1
+}
 r_exe=$(readlink "/proc/$r_main/exe")
 while r_stat "$r_main" && r_s=$S_SID r_up=$S_PPID && [ "$r_up" -gt 1 ] && r_stat "$r_up" && [ "$S_SID" = "$r_s" ] &&
-    [ "$(readlink "/proc/$r_up/exe")" = "$r_exe" ] && [ "$S_SID" != "$r_up" -o -n "$r_exe" ]; do
+    [ "$(readlink "/proc/$r_up/exe")" = "$r_exe" ] && [ -n "$r_exe" ] && r_is_worker "$r_main" "$r_up"; do
     case ${r_exe##*/} in sh | dash | bash | ash | busybox | zsh) break ;; esac
     r_main=$r_up
 done
