@@ -204,7 +204,8 @@ def conclude(run: StudyRun, finalists: Sequence[Finalist], steps: Sequence[Confi
     results, winner = joint_results(steps), winner_of(finalists, steps, out)
     if winner is not None:
         document |= told(results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
-        document |= by_prompt(run, winner.key)
+        ratios = by_prompt(run, winner.key)
+        document |= {"by_prompt": ratios, "caveats": caveats(run, ratios)}
         document["lossy"] = list(run.engine.lossy_flags(run.spec.candidate_config(winner.params, searched(run))))
     else:
         document |= without_winner(finalists, results, out)
@@ -240,14 +241,17 @@ def explained(run: StudyRun, best: Finalist | None) -> dict[str, Any]:
     return found
 
 
-def by_prompt(run: StudyRun, key: str) -> dict[str, Any]:
-    """Return the winner's ratio to the baseline on each prompt, and a caveat when a single prompt makes the gain."""
+def by_prompt(run: StudyRun, key: str) -> dict[str, float]:
+    """Return a candidate's ratio to the baseline on each prompt, over the restarts that judged it."""
     runs = [Restart(r["arm"], r["tok_s"]) for r in restarts_on(run, evidence.read(run)) if r["arm"] in {key, BASELINE}]
-    pair = relevant(runs, key)
-    names = [p.name for p in run.workload.prompts]
-    ratios = prompt_ratios(names, pair)
-    caveat = carried_by_one(ratios, run.spec.min_effect)
-    return {"by_prompt": ratios, "caveats": [caveat] if caveat else []}
+    return prompt_ratios([p.name for p in run.workload.prompts], relevant(runs, key))
+
+
+def caveats(run: StudyRun, ratios: Mapping[str, float]) -> list[str]:
+    """Return what the owner of a win must know: one prompt makes it, or the host drifted meanwhile."""
+    drifted = evidence.baseline_drift(run)
+    found = [carried_by_one(ratios, run.spec.min_effect), drifted.text if drifted is not None else ""]
+    return [text for text in found if text]
 
 
 def searched(run: StudyRun) -> set[str]:

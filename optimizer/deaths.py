@@ -13,7 +13,7 @@ from optimizer.engines.base import Blame, Explanation, FailureContext, FlagValue
 from optimizer.engines.registry import find_engine
 from optimizer.errors import ServerFailed
 from optimizer.remote import kernel, process
-from optimizer.remote.base import HostLink, RunningServer
+from optimizer.remote.base import HostLink, RunningServer, ServerStatus
 
 POLL_S = 0.5
 
@@ -41,9 +41,28 @@ def raise_if_dead(
         return
     text = read_log().decode("utf-8", "replace")
     if not status.alive:
-        kernel_log = kernel.read(link, server, pids=pids)
-        raise explained(engine_name, text, status.exit_code, plan.expected, phase="runtime", kernel_log=kernel_log)
+        raise of(link, server, plan, engine_name, status, pids, text, phase="runtime")
     raise_if_killed(link, server, plan, engine_name, gone, text, phase="runtime")
+
+
+def of(
+    link: HostLink,
+    server: RunningServer,
+    plan: LaunchPlan,
+    engine_name: str,
+    status: ServerStatus,
+    pids: Iterable[int],
+    log_text: str,
+    phase: Phase = "startup",
+) -> ServerFailed:
+    """Return why a server is dead that had these processes; the host is asked for what its kernel knows."""
+    if status.rebooted:
+        summary = f"{link.name} was restarted while the server ran on it"
+        remedy = "it is started again; see why the host, or its container, was restarted"
+        lost = Explanation("unknown", engine_name, summary, remedy, blame=Blame.INFRASTRUCTURE, retry=True)
+        return ServerFailed(lost, log_tail=log_text)
+    kernel_log = kernel.read(link, server, pids=pids)
+    return explained(engine_name, log_text, status.exit_code, plan.expected, phase=phase, kernel_log=kernel_log)
 
 
 def raise_if_killed(

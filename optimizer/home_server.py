@@ -90,7 +90,7 @@ def find_home(run: StudyRun) -> HomeServer | None:
     """Return the server to put back: what the study stored, what the host's entry gives, or who listens on the port."""
     stored = stored_home(run)
     if stored is not None:
-        return stored
+        return changed_home(run, stored) or stored
     listeners = process.listeners(run.link, run.port, deadline=Deadline.after(30))
     if listeners and not run.host.takeover:
         who = listeners[0]
@@ -104,6 +104,21 @@ def find_home(run: StudyRun) -> HomeServer | None:
     if not listeners:
         return None
     return home.find(run.link, run.port, Deadline.after(30), run_dir=run.host.run_dir)
+
+
+def changed_home(run: StudyRun, stored: HomeServer) -> HomeServer | None:
+    """Return the server that its owner has put in home's place since, with another command, environment or user."""
+    if stored.found != "proc" or not run.host.takeover:
+        return None
+    try:
+        seen = home.find(run.link, run.port, Deadline.after(30), run_dir=run.host.run_dir)
+    except (NotFound, PortTaken):  # nothing serves, or it is what `home.stop` refuses by itself
+        return None
+    same = (seen.argv, seen.env, seen.cwd, seen.user) == (stored.argv, stored.env, stored.cwd, stored.user)
+    if same and not seen.systemd_unit:
+        return None
+    run.say("note", text="the original server was changed by its owner: it is put back as it is now")
+    return seen
 
 
 def remember_home(run: StudyRun, server: HomeServer) -> None:

@@ -17,7 +17,7 @@ from optimizer.engines.base import Blame, Explanation, FlagValue, LaunchPlan
 from optimizer.engines.registry import find_engine
 from optimizer.errors import ServerFailed, WrongServer
 from optimizer.http import Probe
-from optimizer.remote import kernel, process
+from optimizer.remote import process
 from optimizer.remote.base import HostLink, RunningServer, ServerStatus
 
 A = TypeVar("A")
@@ -97,10 +97,7 @@ class _Watch:
         status = process.status(self._link, self._server, log_offset=self._offset, deadline=Deadline.after(30))
         self._see(status)
         if not status.alive:
-            kernel_log = kernel.read(self._link, self._server, pids=self.pids)
-            raise deaths.explained(
-                self._engine_name, self.text, status.exit_code, self._plan.expected, kernel_log=kernel_log
-            )
+            raise deaths.of(self._link, self._server, self._plan, self._engine_name, status, self.pids, self.text)
         self._look_for_killed_workers(status)
         return status
 

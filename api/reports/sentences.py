@@ -27,7 +27,8 @@ def verdict_sentence(
     speeds = _speeds(baseline_tok_s, best_tok_s)
     restarts = _restarts(verdict)
     if outcome == "win" and ratio is not None:
-        return f"Proven faster: {percent(ratio)} over the original{interval}{speeds}{restarts}."
+        beware = "".join(f"; but {text}" for text in verdict.get("caveats") or ())
+        return f"Proven faster: {percent(ratio)} over the original{interval}{speeds}{restarts}{beware}."
     if outcome == "worse" and ratio is not None:
         return f"The original is faster: the best candidate measured {percent(ratio)} against it{interval}{restarts}."
     if outcome == "no_significant_win" and ratio is not None:

@@ -6,6 +6,7 @@ python -m benchmarks.search.ask_time
 from __future__ import annotations
 
 import copy
+import resource
 import statistics
 import tempfile
 import time
@@ -18,6 +19,7 @@ from optimizer.search.study import Outcome, Result, SearchStudy, open_study
 
 TRIALS = 200
 ASKS = 10
+MANY = 1000
 
 
 def landscape() -> Landscape:
@@ -30,12 +32,12 @@ def landscape() -> Landscape:
     return Landscape("synthetic-20", eagle3().speed, eagle_crash, section, home)
 
 
-def filled(url: str, where: Landscape) -> SearchStudy:
-    """Return a study with TRIALS random trials."""
+def filled(url: str, where: Landscape, trials: int = TRIALS) -> SearchStudy:
+    """Return a study with random trials."""
     study = open_study(url, "ask-time", space=where.space)
     rng = np.random.default_rng(0)
     first = where.baseline
-    for i in range(TRIALS):
+    for i in range(trials):
         candidate = first if i == 0 else where.space.sample(rng)
         assert candidate is not None
         restart = where.draw(candidate, rng)
@@ -43,6 +45,19 @@ def filled(url: str, where: Landscape) -> SearchStudy:
         good = Result(restart.tok_s, accept_len=restart.accept_len)
         study.add_observation(candidate.params, good if restart.tok_s else failed)
     return study
+
+
+def memory_line(where: Landscape) -> str:
+    """Say how much memory many suggestions on one history take."""
+    study = filled("memory", where, trials=40)
+    trials = study.study.get_trials(deepcopy=False)
+    for _ in range(20):
+        study.sampler.propose(trials, where.space)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(MANY):
+        study.sampler.propose(trials, where.space)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return f"- memory: {grown / 1024:.1f} MiB more after {MANY:,} suggestions at 40 trials"
 
 
 def lines() -> list[str]:
@@ -61,7 +76,7 @@ def lines() -> list[str]:
     for name, times in (("wall clock", wall), ("CPU", cpu)):
         middle = statistics.median(times)
         found.append(f"- {name}: first {times[0]:.0f} ms, median {middle:.0f} ms, slowest {max(times):.0f} ms")
-    return found
+    return [*found, memory_line(where)]
 
 
 if __name__ == "__main__":

@@ -62,8 +62,10 @@ class Ended:
 
 
 def as_restart(arm: str, logs: np.ndarray, repeats: int) -> Restart:
-    """Turn log speeds into a restart as the verdict sees it."""
-    return Restart(arm, {p: [SPEED[p] * math.exp(v) for v in logs[i, :repeats]] for i, p in enumerate(PROMPTS)})
+    """Turn log speeds into a restart as the verdict sees it; a recorded one may have fewer prompts."""
+    return Restart(
+        arm, {p: [SPEED[p] * math.exp(v) for v in row[:repeats]] for p, row in zip(PROMPTS, logs, strict=False)}
+    )
 
 
 def explore(source: Source, effects: Sequence[float]) -> tuple[list[np.ndarray], list[np.ndarray]]:

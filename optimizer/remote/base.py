@@ -145,6 +145,8 @@ class ServerStatus:
     cpu_ticks: int
     log_chunk: bytes = b""
     """New log bytes since the offset asked for."""
+    rebooted: bool = False
+    """The host, or the container that it is, was started anew since the launch."""
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ def find(link: HostLink, port: int, deadline: Deadline, *, run_dir: str = "~/.ra
             remedy=f"`ratchet host restore {link.name}` stops it and puts the original server back",
         )
     unit = units.unit_of(seen.cgroup) if seen.systemd else None
+    if unit and not units.runs(link, unit, seen.main.session, deadline=deadline):
+        unit = None
     if unit is None:
         home_look.check_reproducible(link, port, seen)
     return HomeServer(

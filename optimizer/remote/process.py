@@ -161,6 +161,7 @@ def status(
         log_size=int(words["size"]),
         cpu_ticks=int(words["cpu"]),
         log_chunk=chunk,
+        rebooted="rebooted" in words,
     )
 
 

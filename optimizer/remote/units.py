@@ -10,7 +10,7 @@ import time
 
 from optimizer.clock import Deadline
 from optimizer.errors import CommandFailed, NeedsAttention
-from optimizer.remote import process
+from optimizer.remote import process, scripts
 from optimizer.remote.base import HomeServer, HostLink, RunningServer, StopProof
 
 UNIT = re.compile(r"/([A-Za-z0-9:_.\\@-]+\.service)")
@@ -26,6 +26,13 @@ def unit_of(cgroup: str) -> str | None:
     if names[0].startswith("user@"):
         return USER_PREFIX + names[-1] if len(names) > 1 else None
     return str(names[-1])
+
+
+def runs(link: HostLink, unit: str, session: int, *, deadline: Deadline) -> bool:
+    """Say whether a server in this session is what the unit runs, not a job that cron or sshd once started in it."""
+    manager = "--user" if unit.startswith(USER_PREFIX) else "--system"
+    done = scripts.call(link, "unit_session", manager, unit.removeprefix(USER_PREFIX), deadline=deadline)
+    return done.text.strip() in {"", str(session)}
 
 
 def _systemctl(unit: str, verb: str, *options: str) -> list[str]:

@@ -114,12 +114,12 @@ def _undone(
 def _difference(
     model: SpeedModel, encoder: Encoder, a: tuple[FlagValue | None, ...], b: tuple[FlagValue | None, ...]
 ) -> tuple[float, float]:
-    """Log ratio of two configurations with its standard deviation, from the joint posterior."""
+    """Log ratio of what the flags of two configurations do, with its standard deviation, from the joint posterior."""
     one, two = encoder.encode([a]), encoder.encode([b])
     if model.levels:
         mean, sd = model.predict(encoder.encode([a, b]))
         return float(mean[0] - mean[1]), float(math.hypot(sd[0], sd[1]))
-    mean, sd = model.whole.predict_mix([(1.0, one), (-1.0, two)])
+    mean, sd = model.whole.systematic().predict_mix([(1.0, one), (-1.0, two)])
     return float(mean[0]), float(sd[0])
 
 

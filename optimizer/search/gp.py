@@ -99,6 +99,10 @@ class Fit:
         lower, alpha = _solved(self.kernel, self.noise, self.rows.joined(rows), targets, nuisance)
         return replace(self, rows=self.rows.joined(rows), nuisance=nuisance, targets=targets, lower=lower, alpha=alpha)
 
+    def systematic(self) -> Fit:
+        """Return the process without what only single configurations have: what flags do, not what one server does."""
+        return replace(self, kernel=replace(self.kernel, own=0.0))
+
     @property
     def noise_sd(self) -> float:
         """Standard deviation of one full measurement, in the units of the data."""

@@ -71,7 +71,8 @@ class Options:
     """On the hyperparameters of the speed; None: the shipped one."""
     reach: int = 3
     """Rounds of neighbours: 1 of the best measured, more of the most promising candidates too."""
-    max_listed: int = 2000
+    max_pairs: int = 400_000
+    """Candidates times observations up to which every server of a listed space is predicted; beyond it, draws are."""
     draws: int = 600
 
     @classmethod
@@ -142,7 +143,7 @@ def believe(space: CanonicalSpace, history: Sequence[Observation], *, seed: int,
     model = model.expecting(encoder.encode([o.features for o in history if o.kind == "pending"]))
     scored = _Scored(encoder, model)
     scored.add(candidate_set(space, history, model, seed=seed, options=options))
-    if not _listable(space, options):
+    if not _listable(space, options, len(history)):
         _climb(space, scored, {o.key for o in history}, rounds=options.reach - 1)
     rows = scored.rows
     log_kept = np.log(chance_of_keeping(encoder, seen, options.limits, rows)) if scored.candidates else np.zeros(0)
@@ -169,9 +170,9 @@ class _Scored:
         self.mean, self.sd = np.concatenate([self.mean, mean]), np.concatenate([self.sd, sd])
 
 
-def _listable(space: CanonicalSpace, options: Options) -> bool:
+def _listable(space: CanonicalSpace, options: Options, observations: int) -> bool:
     listed = space.enumerate()
-    return listed is not None and len(listed) <= options.max_listed
+    return listed is not None and len(listed) * observations <= options.max_pairs
 
 
 def _climb(space: CanonicalSpace, scored: _Scored, taken: set[str], *, rounds: int) -> None:
@@ -200,7 +201,7 @@ def candidate_set(
 ) -> list[Candidate]:
     """Return what may be started next: all of it where it can be listed, else draws and neighbours of the best."""
     taken = {o.key for o in history}
-    if _listable(space, options):
+    if _listable(space, options, len(history)):
         return [c for c in space.enumerate() or [] if c.key not in taken]
     found: dict[str, Candidate] = {}
     fresh = np.random.default_rng([seed, 1 + len(history)])

@@ -105,6 +105,7 @@ def importance(space: CanonicalSpace, history: Sequence[Observation]) -> dict[st
 
 def _shares(space: CanonicalSpace, fit: Fit) -> dict[str, float]:
     """Variance of the posterior mean when one parameter moves and the others stay as measured, normalised."""
+    fit = fit.systematic()
     base = fit.rows.take(np.arange(min(len(fit.rows), MAX_BASES)))
     moved: dict[str, float] = {}
     for j, name in enumerate(space.names):

@@ -79,13 +79,27 @@ g_home_alive() {
     return 1
 }
 
+g_systemctl() {
+    case $g_unit in
+    user:*) systemctl --user "$1" "${g_unit#user:}" ;;
+    *) systemctl "$1" "$g_unit" || sudo -n systemctl "$1" "$g_unit" ;;
+    esac
+}
+
+# Set WHY when home has ended.
+g_home_dead() {
+    if [ "$g_unit" != - ]; then
+        g_systemctl is-failed >/dev/null && WHY="unit $g_unit failed"
+    else
+        [ -s "$BASE/runs/$g_run/exit" ] &&
+            WHY="status $(cat "$BASE/runs/$g_run/exit"), log: $(tail -c 300 "$BASE/runs/$g_run/log")"
+    fi
+}
+
 g_start_home() {
     read -r g_run g_port g_unit <"$G/conf"
     if [ "$g_unit" != - ]; then
-        case $g_unit in
-        user:*) systemctl --user start "${g_unit#user:}" ;;
-        *) systemctl start "$g_unit" || sudo -n systemctl start "$g_unit" ;;
-        esac && g_log home_started "unit $g_unit" || g_log home_failed "unit $g_unit did not start"
+        g_systemctl start && g_log home_started "unit $g_unit" || g_log home_failed "unit $g_unit did not start"
         return 0
     fi
     DIR=$BASE/runs/$g_run
@@ -117,8 +131,8 @@ g_bring_home() {
         r_nap 0.5
         g_wait=$((g_wait + 1))
         g_served && return 0
-        if [ "$g_unit" = - ] && [ -s "$BASE/runs/$g_run/exit" ]; then
-            g_log home_died "status $(cat "$BASE/runs/$g_run/exit"), log: $(tail -c 300 "$BASE/runs/$g_run/log")"
+        if g_home_dead; then
+            g_log home_died "$WHY"
             [ $g_attempt -ge 4 ] && break
             r_nap $((g_attempt * g_attempt * 3))
             g_attempt=$((g_attempt + 1))

@@ -66,7 +66,7 @@ def served(shell: Shell, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("w") as target:
         process = subprocess.Popen([*RATCHET, "serve", "--no-worker", "--port", "0"], stderr=target, stdout=target)
     try:
-        told = wait_for(lambda: re.search(r"http://127\.0\.0\.1:\d+", log.read_text()), 60)
+        told = wait_for(lambda: re.search(r"http://127\.0\.0\.1:\d+", log.read_text()), 120)
         shell.monkeypatch.setenv("RATCHET_API_URL", told[0])
         yield process
     finally:

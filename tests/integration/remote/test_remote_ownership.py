@@ -19,7 +19,7 @@ import pytest
 
 from optimizer.clock import Deadline
 from optimizer.engines.base import LaunchPlan
-from optimizer.remote import process
+from optimizer.remote import process, units
 from optimizer.remote.base import RunningServer
 from tests.integration.remote.conftest import FENCE, Box
 
@@ -80,6 +80,7 @@ def test_the_numbers_of_a_run_of_another_boot_mean_nothing(local_box: Box, orpha
     old = a_run_of(local_box, session, boot="another-boot.1")
     (Path(old.run_dir) / "members").write_text(f"{innocent}:{start_ticks(innocent)}\n")
     assert process.find_runs(local_box.link, run_dir=local_box.run_dir) == []
+    assert process.status(local_box.link, old).rebooted
     assert local_box.stop(old).pids_signalled == ()
     assert alive(innocent)
     local_box.stop(local_box.launch())  # nothing is "still alive" that would refuse a start
@@ -264,3 +265,15 @@ def test_a_home_of_another_user_is_put_back_as_that_user(local_box: Box) -> None
     status = Path(f"/proc/{process.listeners(local_box.link, local_box.port)[0].pid}/status").read_text()
     assert re.search(r"^Uid:\t65534\t65534", status, re.M) and re.search(r"^Gid:\t65534\t65534", status, re.M)
     home.stop(local_box.link, found, run_dir=local_box.run_dir, fence=1, deadline=Deadline.after(60))
+
+
+def test_a_job_that_cron_or_sshd_started_is_not_the_unit_whose_cgroup_it_is_in(
+    local_box: Box, systemd: tuple[Path, Path | None], tmp_path: Path
+) -> None:
+    """Stopping `cron.service` or `ssh.service` for such a server would hit everybody else."""
+    (tmp_path / "stand-ins" / "systemctl").write_text(f"#!/bin/sh\necho {os.getpid()}\n")
+    session, limit = os.getsid(0), Deadline.after(60)
+    assert units.runs(local_box.link, "llm.service", session, deadline=limit)
+    assert not units.runs(local_box.link, "cron.service", session + 1, deadline=limit)
+    (tmp_path / "stand-ins" / "systemctl").write_text("#!/bin/sh\necho 0\n")
+    assert units.runs(local_box.link, "user:forking.service", session, deadline=limit)

@@ -84,10 +84,8 @@ def test_a_stopped_owner_writes_nothing_after_another_took_over(db: Database) ->
     with db.write() as conn:
         studies.create(conn, samples.study())
     with writer("lease", db, "0.5") as (process, said):
-        time.sleep(0.3)
-        process.send_signal(signal.SIGSTOP)
         try:
-            time.sleep(0.4)
+            wait_until_stopped(process.pid)
             new = wait_for_claim(db)
             with db.write() as conn:
                 trials.add(conn, samples.trial(arm="new"), host=HOST, fence=new)
@@ -102,6 +100,14 @@ def test_a_stopped_owner_writes_nothing_after_another_took_over(db: Database) ->
         found = trials.list_trials(conn, "s1")
     assert len(found) == before
     assert found[-1].arm == "new"
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Wait for a process that stops itself."""
+    end = time.monotonic() + 60
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def wait_for_claim(db: Database) -> int:

@@ -4,13 +4,16 @@ python -m tests.integration.storage.writer MODE URL [ARGUMENT...]
 
 hold SECONDS        take the writer's lock, say so, keep it, then commit
 hang                take the writer's lock, say so, and wait for ever inside the transaction
-lease TTL           claim the host, say so, then write a trial every 50 ms until a write is refused; exit 3
+lease TTL           claim the host, say so, write a trial and stop (SIGSTOP), again when continued, until a write is
+                    refused; exit 3
 batches             write trials with measurement, log and event, one transaction each, until killed
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from datetime import UTC, datetime
@@ -49,7 +52,7 @@ def lease(db: engine.Database, ttl_s: str) -> None:
         while True:
             with db.write() as conn:
                 trials.add(conn, samples.trial(arm="old"), host=HOST, fence=fence)
-            time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGSTOP)  # between two transactions: inside one it would hold the lock
     except StaleFence as error:
         say(refused=str(error))
         sys.exit(3)

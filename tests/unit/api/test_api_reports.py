@@ -45,6 +45,7 @@ def test_the_verdict_in_one_sentence(verdict: Any, state: str, beginning: str, c
 
 def test_a_sentence_names_speeds_only_when_both_are_known() -> None:
     assert "90.0 to 108.0 tok/s" in verdict_sentence(WIN, baseline_tok_s=90.0, best_tok_s=108.0)
+    assert verdict_sentence({**WIN, "caveats": ["one prompt makes it"]}).endswith("; but one prompt makes it.")
     assert "tok/s" not in verdict_sentence(WIN, baseline_tok_s=None, best_tok_s=108.0)
 
 

@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +46,8 @@ class World:
     pace: Callable[[Proposal], float] = lambda proposal: 1.0
     """What the host itself makes of a start: drift, other users, a good or a bad day."""
     metrics: Callable[[Proposal, Config], dict[str, float]] = lambda proposal, config: {}
+    hours_each: float = 0.0
+    """How long after the last one each start seems to be."""
     prompt_pace: Mapping[str, Callable[[Config], float]] = field(default_factory=dict)
     under_load: Callable[[Config], float] | None = None
     """Speed of a stream at concurrency 8, where the workload has it."""
@@ -55,7 +57,7 @@ class World:
         self.started.append(proposal)
         config = full_config(run, None if proposal.as_home else proposal.params)
         effective = Effective(Verdict.ACCEPTED, {k: v for k, v in config.items() if k != "port"})
-        now = datetime.now(UTC)
+        now = datetime.now(UTC) + timedelta(hours=self.hours_each * len(self.started))
         record = TrialRecord(
             study_id=run.study.id, number=-1, kind=proposal.kind, state="proposed", arm=proposal.arm,
             params=dict(proposal.params), created_at=now, started_at=now, effective=effective.config,

@@ -118,13 +118,13 @@ def test_a_gain_that_prompts_share_needs_no_caveat(db: Database, monkeypatch: py
 
 
 def test_drift_is_told(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, world = study_run(db), World(steady, noise=0.002)
+    run, world = study_run(db), World(steady, noise=0.002, hours_each=1.0)
     world.pace = lambda proposal: 0.97 ** len(world.started)
     monkeypatch.setattr(phases, "run_trial", world.trial)
     for _ in range(6):
         phases.measure_baseline_once(run)
     phases.warn_of_drift(run)
-    assert any("the baseline drifted by -1" in text for text in warnings_of(run))
+    assert any("the baseline drifted by -14" in text for text in warnings_of(run))
 
 
 def test_the_mark_for_early_ends_goes_with_the_host(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

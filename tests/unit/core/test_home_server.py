@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +18,9 @@ class FakeRun(SimpleNamespace):
 
     def __init__(self) -> None:
         guard = SimpleNamespace(enabled=True, grace_s=5.0)
-        host = SimpleNamespace(name="box", guard=guard, run_dir="~/.ratchet", gpus=[0])
+        host = SimpleNamespace(name="box", guard=guard, run_dir="~/.ratchet", gpus=[0], takeover=True)
         lease = SimpleNamespace(fence=3, ends_at=None, on_renew=None, renew_s=10.0)
-        super().__init__(home=HomeServer(argv=("x",)), host=host, lease=lease, link=None, told=[])
+        super().__init__(home=HomeServer(argv=("x",)), host=host, lease=lease, link=None, port=1, told=[])
 
     def say(self, kind: str, **data: Any) -> None:
         self.told.append((kind, data))
@@ -54,3 +55,34 @@ def test_who_else_computes_on_the_gpus_is_named_and_left_alone(monkeypatch: pyte
     run = FakeRun()
     home_server.warn_of_foreign_load(run)  # type: ignore[arg-type]
     assert "GPU 0 is also used by pid 7 (uid 1): python train.py, 4000 MiB" in run.told[0][1]["text"]
+
+
+@pytest.mark.parametrize(
+    ("now", "changed"),
+    [
+        ({}, False),
+        ({"pid": 9, "start_ticks": 9}, False),
+        ({"argv": ("server", "--new-flag")}, True),
+        ({"env": {"A": "2"}}, True),
+        ({"cwd": "/new"}, True),
+        ({"user": "other"}, True),
+        ({"systemd_unit": "llm.service"}, True),
+    ],
+)
+def test_a_home_that_its_owner_changed_between_two_nights_is_put_back_as_it_is_now(
+    monkeypatch: pytest.MonkeyPatch, now: dict[str, Any], changed: bool
+) -> None:
+    stored = HomeServer(argv=("server",), env={"A": "1"}, cwd="/old", found="proc", pid=7, start_ticks=7)
+    seen = replace(stored, **now)
+    monkeypatch.setattr(home_server.home, "find", lambda *_, **__: seen)
+    run = FakeRun()
+    assert home_server.changed_home(run, stored) == (seen if changed else None)  # type: ignore[arg-type]
+
+
+def test_a_home_that_is_gone_or_given_stays_what_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(*_: object, **__: object) -> HomeServer:
+        raise NotFound("nothing listens")
+
+    monkeypatch.setattr(home_server.home, "find", find)
+    assert home_server.changed_home(FakeRun(), HomeServer(argv=("x",), found="proc")) is None  # type: ignore[arg-type]
+    assert home_server.changed_home(FakeRun(), HomeServer(argv=("x",), found="given")) is None  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ def test_requests_that_fail_again_are_the_fault_of_the_configuration(play: Calla
 
 
 def test_a_server_that_died_meanwhile_is_explained_by_its_log(play: Callable[..., Any]) -> None:
-    host = Host(fails(RequestsFailed("5 of 5 requests failed: 5 dropped")), dies_at_look=3, log=OOM.encode())
+    host = Host(fails(RequestsFailed("5 of 5 requests failed: 5 dropped")), dies_at_look=2, log=OOM.encode())
     _, trial = play(host)
     assert trial.failure["label"].startswith("oom"), "the end came a moment after the requests had failed"
 
