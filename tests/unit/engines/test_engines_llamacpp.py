@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.engines.base import Config, Hardware, Verdict
+from optimizer.engines.base import Config, FailureContext, Hardware, Verdict
 from optimizer.engines.registry import find_engine
 
 ENGINE = find_engine("llamacpp")
@@ -193,3 +193,12 @@ def test_identity_and_running_config() -> None:
     assert not ENGINE.identity_matches(props, "ratchet-8")
     assert ENGINE.identity_matches({"data": [{"id": "x", "aliases": ["ratchet-7"]}]}, "ratchet-7")
     assert ENGINE.running_config(props) == {"parallel": 2}
+
+
+def test_a_file_that_is_missing_is_named_whatever_it_is_for() -> None:
+    text = (
+        "0.04.199.195 E gguf_init_from_file: failed to open GGUF file '/data/style.gguf' (No such file or directory)\n"
+    )
+    found = ENGINE.explain(text, FailureContext(exit_code=1, phase="startup"))
+    assert found.label == "model_not_found"
+    assert "/data/style.gguf" in found.summary and "--lora" in found.remedy

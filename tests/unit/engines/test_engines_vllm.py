@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.engines.base import Blame, FailureContext, Hardware
+from optimizer.engines.base import Blame, Config, FailureContext, Hardware
 from optimizer.engines.registry import find_engine
 from optimizer.readiness import differences
 
@@ -55,7 +55,7 @@ def test_a_log_without_the_line_tells_nothing(text: str) -> None:
 
 
 def test_speculation_that_was_dropped_differs_from_the_plan() -> None:
-    asked = {"model": "/m", "spec-method": "ngram", "spec-tokens": 5}
+    asked: Config = {"model": "/m", "spec-method": "ngram", "spec-tokens": 5}
     planned = ENGINE.effective(asked, "0.32.0", Hardware()).config
     assert differences(planned, ENGINE.running_from_log(engine_line()))["spec-method"] == ("ngram", "none")
     running = ENGINE.running_from_log(engine_line("SpeculativeConfig(method='ngram', model=None, num_spec_tokens=5)"))
