@@ -27,7 +27,7 @@ from optimizer.settings import Settings
 from storage.engine import Database
 
 if TYPE_CHECKING:
-    from optimizer.worker import Worker
+    from optimizer.dispatch.choose import Dispatcher
 
 log = structlog.get_logger(__name__)
 SECRET_FILE = "session.key"
@@ -36,7 +36,7 @@ SECRET_BYTES = 32
 
 def create_app(
     db: Database,
-    worker: Worker | None = None,
+    worker: Dispatcher | None = None,
     settings: Settings | None = None,
     *,
     clock: Clock | None = None,

@@ -156,7 +156,7 @@ class Ratchet:
         return self._request("GET", _path("studies", study, "report"), params={"format": form}).text
 
     def export(self, study: str, form: str = "json") -> bytes:
-        """Return the study as a `csv`, `json` or `optuna` file."""
+        """Return the study as a `csv`, `json`, `optuna` or `whole` file."""
         path = _path("studies", study, "export")
         return self._request("GET", path, params={"format": form}, timeout_s=SLOW_TIMEOUT_S).content
 

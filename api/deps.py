@@ -26,7 +26,7 @@ from storage.engine import Database
 
 if TYPE_CHECKING:
     from api.stream import EventHub
-    from optimizer.worker import Worker
+    from optimizer.dispatch.choose import Dispatcher
 
 FORWARDING_HEADERS = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
 LIVE_KEYS_TTL_S = 1.0
@@ -42,7 +42,7 @@ class Services:
     sessions: Sessions
     hub: EventHub
     stopping: threading.Event
-    worker: Worker | None = None
+    worker: Dispatcher | None = None
     open_to_local: bool = True
     limit: LoginLimit = field(init=False)
     _keys_seen: tuple[float, bool] | None = None

@@ -23,12 +23,13 @@ from api.app import create_app, stop_streams
 from api.settings import ApiSettings
 from optimizer.clock import SystemClock
 from optimizer.errors import BadInput, Problem
+from optimizer.housekeeping import Housekeeper
 from optimizer.settings import Settings
 from storage import keys
 from storage.engine import Database
 
 if TYPE_CHECKING:
-    from optimizer.worker import Worker
+    from optimizer.dispatch.choose import Dispatcher
 
 log = structlog.get_logger(__name__)
 
@@ -146,27 +147,30 @@ def serve(
 
     server = Server(config, app, ready)
     night_watch = _night_watch(db, api_settings)
+    housekeeper = Housekeeper(db, settings)
     # uvicorn raises the signal again when it is done; the default action would end the process before home is back.
     with _Signals(say) as signals:
         if worker is not None:
             worker.start()
         night_watch.start()
+        housekeeper.start()
         try:
             server.run()
         finally:
             night_watch.stop()
+            housekeeper.stop()
             clean = _stop_worker(worker, signals)
     return 0 if clean and server.started else 1
 
 
-def _make_worker(db: Database, settings: Settings) -> Worker:
+def _make_worker(db: Database, settings: Settings) -> Dispatcher:
     # Imported here: a process that only serves needs no SSH and no search.
-    from optimizer.worker import Worker
+    from optimizer.dispatch.choose import make_worker
 
-    return Worker(db, settings=settings)
+    return make_worker(db, settings=settings)
 
 
-def _stop_worker(worker: Worker | None, signals: _Signals) -> bool:
+def _stop_worker(worker: Dispatcher | None, signals: _Signals) -> bool:
     if worker is None:
         return True
     signals.waiting_for = "waiting until the original server is back on every host; it is not skipped"

@@ -1,22 +1,25 @@
 """The confirm phase: the best candidates against the baseline in fresh, interleaved restarts, until there is a verdict.
 
 Decides who is confirmed and what is written down of each look; the statistics are `bench.verdict`. What is explored
-never proves anything: only restarts of this phase are evidence.
+never proves anything: only restarts of this phase are evidence. With several hosts each confirms the same candidates
+against its own baseline, and a candidate has won when it has won on every one of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from typing import Any
 
-from optimizer import evidence
+from optimizer import evidence, several
 from optimizer.bench import soak, verdict
 from optimizer.bench.base import Outcome, VerdictResult
 from optimizer.bench.confirm import Confirmation, relevant
 from optimizer.bench.judging import Restart, carried_by_one, prompt_ratios
-from optimizer.engines.base import Blame, FlagValue
+from optimizer.engines.base import Blame
+from optimizer.evidence import Evidence
+from optimizer.finalists import SELF_TEST, Finalist, agreed, broken_limits
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
 from storage import events, verdicts
@@ -26,52 +29,73 @@ Attempt = Callable[[StudyRun, Proposal], TrialRecord]
 BASELINE = "baseline"
 SOAK = "soak:"
 """Prefix of the arm that holds a winner under load; it is no evidence for or against its speed."""
-SELF_TEST = "self-test"
-"""The arm of an A/A test: the baseline's own configuration under another name."""
+LEAST_FIRST = (Outcome.WORSE, Outcome.NO_SIGNIFICANT_WIN, Outcome.UNDECIDED, Outcome.WIN)
 NOTHING_FASTER = "nothing that was explored is faster than home, keeps the limits and answers as home does"
 
 
-@dataclass(frozen=True)
-class Finalist:
-    """A configuration that is worth confirming: what the model believes of it, and the trial that found it."""
-
-    key: str
-    params: dict[str, FlagValue]
-    mean_tok_s: float
-    trial: int
-
-
 def confirm(run: StudyRun, attempt: Attempt) -> None:
-    """Confirm the finalists and store the verdict. Resumes from the restarts that are recorded."""
+    """Confirm the finalists on this host; the last host to end stores the verdict. Resumes from what is recorded."""
     run.lease.check()
     run.update(phase="confirm")
     run.say("study", phase="confirm")
-    finalists = stored_finalists(run) or choose_finalists(run)
+    finalists = agreed(run)
     if not finalists or run.spec.budget.confirm_restarts < 2:
-        conclude(run, finalists, None)
+        conclude(run, finalists, [])
         return
-    remember_finalists(run, finalists)
     while True:
         run.lease.check()
-        restarts = restarts_so_far(run)
-        step = verdict.plan_confirmation(
-            [p.name for p in run.workload.prompts],
-            [f.key for f in finalists],
-            [Restart(r["arm"], r["tok_s"]) for r in restarts],
-            alpha=run.spec.alpha,
-            min_effect=run.spec.min_effect,
-            max_restarts=run.spec.budget.confirm_restarts,
-            given_up=set(excluded(run, finalists)),
-            earlier=evidence.baseline_restarts(run),
-        )
+        out = excluded(run, finalists)
+        seen = evidence.read(run)
+        restarts = restarts_on(run, seen)
+        step = look(run, finalists, seen, restarts, out)
         record_look(run, step, restarts)
         if step.next_arm is not None:
             start_arm(run, attempt, finalists, step.next_arm)
-        elif step.winner is not None and soak_is_due(run, step.winner):
-            start_arm(run, attempt, finalists, SOAK + step.winner)
-        else:
-            conclude(run, finalists, step)
+            continue
+        if others_still_confirm(run, finalists, out):
+            return  # the last one judges
+        steps = looks(run, finalists, out)
+        winner = winner_of(finalists, steps, out)
+        if winner is None or not soak_is_due(run, winner.key):
+            conclude(run, finalists, steps)
             return
+        start_arm(run, attempt, finalists, SOAK + winner.key)
+
+
+def others_still_confirm(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, str]) -> bool:
+    """Say whether another host will add to the evidence; a host that may adopt the winner waits until none will."""
+    while several.at_work_elsewhere(run, [s.next_arm is not None for s in looks(run, finalists, out)]):
+        if run.spec.on_finish != "adopt" or not several.working(run):
+            return True
+        several.wait(run)
+    return False
+
+
+def looks(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, str]) -> list[Confirmation]:
+    """Look at the restarts of every host of the study, its own one first."""
+    seen = evidence.read(run)
+    on_each = [replace(seen, host=name) for name in several.hosts(run)]
+    return [look(run, finalists, on_host, restarts_on(run, on_host), out) for on_host in on_each]
+
+
+def look(
+    run: StudyRun,
+    finalists: Sequence[Finalist],
+    seen: Evidence,
+    restarts: Sequence[dict[str, Any]],
+    out: Mapping[str, str],
+) -> Confirmation:
+    """Look at the restarts of one host."""
+    return verdict.plan_confirmation(
+        [p.name for p in run.workload.prompts],
+        [f.key for f in finalists],
+        [Restart(r["arm"], r["tok_s"]) for r in restarts],
+        alpha=run.spec.alpha,
+        min_effect=run.spec.min_effect,
+        max_restarts=run.spec.budget.confirm_restarts,
+        given_up=set(out),
+        earlier=evidence.baseline_restarts(run, seen),
+    )
 
 
 def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], arm: str) -> TrialRecord:
@@ -88,60 +112,14 @@ def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], ar
 
 def soak_is_due(run: StudyRun, key: str) -> bool:
     """Say whether a winner must still be held under load before it counts."""
-    done = any(t.arm == SOAK + key and t.state != "interrupted" for t in evidence.all_trials(run))
+    done = any(t.arm == SOAK + key and t.state != "interrupted" for t in evidence.read(run).trials)
     return run.spec.budget.soak_s > 0 and not run.spec.self_test and not done
 
 
-def choose_finalists(run: StudyRun) -> list[Finalist]:
-    """Return the best configurations by posterior that beat the baseline so far, with outputs and limits in order."""
-    if run.spec.self_test:
-        first = evidence.complete(run, kind="baseline")[0]
-        return [Finalist(SELF_TEST, {}, first.output_tok_s or 0.0, first.number)]
-    by_key = {t.arm: t for t in evidence.all_trials(run) if t.kind == "explore" and t.state == "complete"}
-    reference = run.reference_tok_s or 0.0
-    chosen: list[Finalist] = []
-    for ranked in run.search.top(len(by_key) + 1):
-        trial = by_key.get(ranked.canonical_key)
-        if trial is None or ranked.mean <= reference or not may_win(run, trial):
-            continue
-        chosen.append(Finalist(ranked.canonical_key, dict(trial.params), ranked.mean, trial.number))
-        if len(chosen) == run.spec.budget.candidates:
-            break
-    return chosen
-
-
-def may_win(run: StudyRun, trial: TrialRecord) -> bool:
-    """Say whether a measured trial kept the objective's limits and its outputs are the baseline's."""
-    if trial.output_check is not None and not trial.output_check["ok"]:
-        return False
-    return not broken_limits(run, trial.metrics)
-
-
-def broken_limits(run: StudyRun, metrics: Mapping[str, float]) -> list[str]:
-    """Return the limits of the objective that these metrics miss; a missing metric misses its limit.
-
-    Where the objective says nothing of errors, a candidate may fail no larger share of requests than home does: what
-    failed is in no average, so the prompts that a server cannot answer would make it look faster.
-    """
-    broken = []
-    errors, usual = metrics.get("error_rate", 0.0), evidence.baseline_error_rate(run)
-    if "error_rate" not in run.spec.objective.subject_to and errors > usual:
-        broken.append(f"{errors:.0%} of its requests failed, and {usual:.0%} of home's")
-    for name, limit in run.spec.objective.subject_to.items():
-        value = metrics.get(name)
-        if value is None:
-            broken.append(f"{name} was not measured")
-        elif limit.max is not None and value > limit.max:
-            broken.append(f"{name} {value:g} is above {limit.max:g}")
-        elif limit.min is not None and value < limit.min:
-            broken.append(f"{name} {value:g} is below {limit.min:g}")
-    return broken
-
-
-def restarts_so_far(run: StudyRun) -> list[dict[str, Any]]:
-    """Return the complete restarts of this phase in the order they were made: trial, arm, tok/s by prompt."""
+def restarts_on(run: StudyRun, seen: Evidence) -> list[dict[str, Any]]:
+    """Return the complete restarts of this phase on a host, in order: trial, arm, tok/s by prompt."""
     found = []
-    for trial in evidence.complete(run, kind="confirm"):
+    for trial in seen.complete("confirm"):
         tok_s = evidence.blocks_of(run, trial)
         if tok_s is not None and not trial.arm.startswith(SOAK):
             found.append({"trial": trial.number, "arm": trial.arm, "tok_s": tok_s})
@@ -152,7 +130,7 @@ def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
     """Return the finalists that cannot win any more, with the reason: died, wrong output, a limit missed."""
     found: dict[str, str] = {}
     keys = {f.key for f in finalists}
-    for trial in evidence.all_trials(run):
+    for trial in evidence.read(run).trials:
         key = trial.arm.removeprefix(SOAK)
         if trial.kind != "confirm" or key not in keys:
             continue
@@ -179,7 +157,7 @@ def lost_under_load(run: StudyRun, key: str, metrics: Mapping[str, float]) -> st
 
 
 def record_look(run: StudyRun, step: Confirmation, restarts: Sequence[dict[str, Any]]) -> None:
-    """Write one look at the evidence, with the restarts that it used."""
+    """Write one look at this host's evidence, with the restarts that it used."""
     now = run.clock.now()
     seen = {r["arm"] for r in restarts}
     with run.db.write() as conn:
@@ -196,36 +174,44 @@ def record_look(run: StudyRun, step: Confirmation, restarts: Sequence[dict[str, 
                     ci_low=result.ci_low,
                     ci_high=result.ci_high,
                     restarts=result.restarts,
-                    pairs={"restarts": [r for r in restarts if r["arm"] in {key, BASELINE}]},
+                    pairs={"host": run.host.name, "restarts": [r for r in restarts if r["arm"] in {key, BASELINE}]},
                     at=now,
                 ),
             )
-            events.append(conn, run.study.id, "verdict", {"candidate": key, **told(result)}, now)
+            events.append(conn, run.study.id, "verdict", {"candidate": key, "host": run.host.name, **told(result)}, now)
 
 
-def stored_finalists(run: StudyRun) -> list[Finalist]:
-    """Return the finalists of an interrupted confirm phase."""
-    rows = (run.study.verdict or {}).get("finalists", [])
-    return [Finalist(**row) for row in rows]
+def winner_of(finalists: Sequence[Finalist], steps: Sequence[Confirmation], out: Mapping[str, str]) -> Finalist | None:
+    """Return the best finalist that has won on every host. No correction of alpha: each host had to be convinced."""
+    results = joint_results(steps)
+    left = [f for f in finalists if f.key not in out and f.key in results]
+    won = [f for f in left if results[f.key].outcome is Outcome.WIN]
+    return max(won, key=lambda f: results[f.key].ratio, default=None)
 
 
-def remember_finalists(run: StudyRun, finalists: Sequence[Finalist]) -> None:
-    """Store who is being confirmed, so that a restart goes on with the same ones."""
-    if not stored_finalists(run):
-        run.update(verdict={"outcome": str(Outcome.UNDECIDED), "finalists": [asdict(f) for f in finalists]})
+def joint_results(steps: Sequence[Confirmation]) -> dict[str, VerdictResult]:
+    """Return for each candidate the result of the host that speaks most against it."""
+    keys = steps[0].results if steps else {}
+    return {
+        key: min((s.results[key] for s in steps), key=lambda r: (LEAST_FIRST.index(r.outcome), r.ratio)) for key in keys
+    }
 
 
-def conclude(run: StudyRun, finalists: Sequence[Finalist], step: Confirmation | None) -> None:
-    """Store the verdict: the best proven finalist, or why there is none."""
+def conclude(run: StudyRun, finalists: Sequence[Finalist], steps: Sequence[Confirmation]) -> None:
+    """Store the verdict: the best proven finalist, or why there is none. `steps` are the last looks of all hosts."""
     out = excluded(run, finalists)
     document: dict[str, Any] = {"finalists": [asdict(f) for f in finalists], "excluded": out, "alpha": run.spec.alpha}
-    winner = next((f for f in finalists if step is not None and f.key == step.winner and f.key not in out), None)
-    if winner is not None and step is not None:
-        document |= told(step.results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
+    results, winner = joint_results(steps), winner_of(finalists, steps, out)
+    if winner is not None:
+        document |= told(results[winner.key]) | {"candidate_key": winner.key, "params": winner.params}
         document |= by_prompt(run, winner.key)
         document["lossy"] = list(run.engine.lossy_flags(run.spec.candidate_config(winner.params, searched(run))))
     else:
-        document |= without_winner(finalists, step, out)
+        document |= without_winner(finalists, results, out)
+    judged = document.get("candidate_key")
+    if len(steps) > 1 and judged is not None:
+        told_by = zip(several.hosts(run), steps, strict=True)
+        document["hosts"] = {name: told(step.results[judged]) for name, step in told_by}
     drifted = evidence.baseline_drift(run)
     if drifted is not None:
         document["drift"] = asdict(drifted)
@@ -256,7 +242,7 @@ def explained(run: StudyRun, best: Finalist | None) -> dict[str, Any]:
 
 def by_prompt(run: StudyRun, key: str) -> dict[str, Any]:
     """Return the winner's ratio to the baseline on each prompt, and a caveat when a single prompt makes the gain."""
-    runs = [Restart(r["arm"], r["tok_s"]) for r in restarts_so_far(run) if r["arm"] in {key, BASELINE}]
+    runs = [Restart(r["arm"], r["tok_s"]) for r in restarts_on(run, evidence.read(run)) if r["arm"] in {key, BASELINE}]
     pair = relevant(runs, key)
     names = [p.name for p in run.workload.prompts]
     ratios = prompt_ratios(names, pair)
@@ -275,11 +261,12 @@ def told(result: VerdictResult) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
-def without_winner(finalists: Sequence[Finalist], step: Confirmation | None, out: Mapping[str, str]) -> dict[str, Any]:
+def without_winner(
+    finalists: Sequence[Finalist], results: Mapping[str, VerdictResult], out: Mapping[str, str]
+) -> dict[str, Any]:
     """Say why nothing has won: nothing was faster, all were excluded, or what the evidence on the best one says."""
     if not finalists:
         return {"outcome": str(Outcome.NO_SIGNIFICANT_WIN), "reason": NOTHING_FASTER}
-    results = step.results if step is not None else {}
     left = [f for f in finalists if f.key in results and f.key not in out]
     if not left:
         reason = "; ".join(out.values()) or "there was no budget to confirm anything"

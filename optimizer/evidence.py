@@ -1,9 +1,10 @@
-"""What has been recorded of a study so far, read in the shapes that the phases need. No decisions."""
+"""What has been recorded of a study so far, read once and asked in the shapes that the phases need. No decisions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from optimizer.bench.base import RequestSample
 from optimizer.bench.baseline import Drift, drift
@@ -13,6 +14,7 @@ from optimizer.engines import memory_fraction
 from optimizer.run import StudyRun
 from optimizer.trial_log import sample_of
 from storage import measurements, trials
+from storage.columns import LIVE_TRIAL_STATES
 from storage.records import MeasurementRecord, TrialRecord
 
 UNKNOWN_S = 600.0
@@ -22,20 +24,70 @@ START_PHASES = ("launch_s", "load_s", "ready_s")
 DONE = frozenset({"complete", "pruned", "infeasible"})
 
 
-def all_trials(run: StudyRun) -> list[TrialRecord]:
-    """Every trial of the study, in order."""
+@dataclass(frozen=True)
+class Evidence:
+    """Every trial of a study at one moment, in order, seen from one of its hosts."""
+
+    trials: tuple[TrialRecord, ...]
+    host: str
+
+    @property
+    def here(self) -> list[TrialRecord]:
+        """The trials of this host."""
+        return [t for t in self.trials if t.host == self.host]
+
+    def complete(self, kind: str) -> list[TrialRecord]:
+        """The complete trials of one kind on this host: speeds of two hosts are never compared."""
+        return [t for t in self.here if t.kind == kind and t.state == "complete"]
+
+    @property
+    def explored(self) -> list[TrialRecord]:
+        """Explored trials of every host that ended with a result (interrupted ones do not count against the budget)."""
+        return [t for t in self.trials if t.kind == "explore" and t.state in DONE]
+
+    @property
+    def explored_elsewhere_now(self) -> list[TrialRecord]:
+        """Explored trials that run on other hosts at this moment."""
+        live = [t for t in self.trials if t.kind == "explore" and t.state in LIVE_TRIAL_STATES]
+        return [t for t in live if t.host != self.host]
+
+    @property
+    def hours_spent(self) -> float:
+        """Hours of trials on this host so far (waiting between windows does not count)."""
+        return sum(duration_s(t) for t in self.here) / 3600.0
+
+    @property
+    def longest_trial_s(self) -> float | None:
+        """The longest trial of this host so far; None before there is one."""
+        return max((duration_s(t) for t in self.here if t.state in DONE), default=None)
+
+    @property
+    def home_start_s(self) -> float | None:
+        """How long the plain server needs to be ready, by its own starts so far; None before anything is known."""
+        return max((start_s(t) for t in self.complete("baseline")), default=None)
+
+    @property
+    def longest_start_s(self) -> float | None:
+        """The longest proven start of any configuration on this host; None before there is one."""
+        return max((start_s(t) for t in self.here if "ready_s" in t.timings), default=None)
+
+
+def read(run: StudyRun) -> Evidence:
+    """Return what is recorded now."""
     with run.db.read() as conn:
-        return list(trials.list_trials(conn, run.study.id))
+        return Evidence(tuple(trials.list_trials(conn, run.study.id)), run.host.name)
 
 
-def complete(run: StudyRun, *, kind: str) -> list[TrialRecord]:
-    """The complete trials of one kind, in order."""
-    return [t for t in all_trials(run) if t.kind == kind and t.state == "complete"]
+def duration_s(trial: TrialRecord) -> float:
+    """Seconds between a trial's start and end; 0 while it runs."""
+    if trial.started_at is None or trial.finished_at is None:
+        return 0.0
+    return (trial.finished_at - trial.started_at).total_seconds()
 
 
-def explored(run: StudyRun) -> list[TrialRecord]:
-    """Explored trials that ended with a result (interrupted ones do not count against the budget)."""
-    return [t for t in all_trials(run) if t.kind == "explore" and t.state in DONE]
+def start_s(trial: TrialRecord) -> float:
+    """Seconds from the launch of a trial's server until it generated."""
+    return sum(trial.timings.get(k, 0.0) for k in START_PHASES)
 
 
 def measurement_of(run: StudyRun, number: int) -> MeasurementRecord | None:
@@ -46,14 +98,14 @@ def measurement_of(run: StudyRun, number: int) -> MeasurementRecord | None:
 
 
 def samples_of(run: StudyRun, number: int) -> list[RequestSample]:
-    """The raw requests of a trial."""
+    """Return the raw requests of a trial."""
     with run.db.read() as conn:
         return [sample_of(r) for r in measurements.requests_of(conn, run.study.id, number)]
 
 
 def load_baseline(run: StudyRun) -> None:
     """Fill the baseline's outputs and its current speed from what is recorded."""
-    measured = complete(run, kind="baseline")
+    measured = read(run).complete("baseline")
     run.baseline_outputs = [samples_of(run, t.number) for t in measured]
     latest = [speed for t in measured[-run.spec.baseline.restarts :] if (speed := objective_of(run, t))]
     run.reference_tok_s = sum(latest) / len(latest) if latest else None
@@ -86,8 +138,8 @@ def weighted_mean(values: Mapping[int, float | None], weights: Mapping[int, floa
     return math.exp(sum(w * math.log(known[k]) for k, w in weights.items()) / sum(weights.values()))
 
 
-def incumbent(run: StudyRun) -> dict[str, float] | None:
-    """tok/s by prompt of the best complete configuration so far, baseline included: the mark for early ending.
+def incumbent(run: StudyRun, seen: Evidence) -> dict[str, float] | None:
+    """tok/s by prompt of the best complete configuration on this host, baseline included: the mark for early ending.
 
     Each is taken relative to the baseline of its own time and brought to the speed of now: on a host that has become
     slower since, the old figures would end every later measurement. None where other levels than the first count too:
@@ -95,7 +147,7 @@ def incumbent(run: StudyRun) -> dict[str, float] | None:
     """
     if run.spec.objective.levels:
         return None
-    candidates = [t for t in all_trials(run) if t.state == "complete" and t.kind in {"baseline", "explore"}]
+    candidates = seen.complete("baseline") + seen.complete("explore")
     trusted = [t for t in candidates if (t.output_check or {"ok": True})["ok"] and t.output_tok_s]
     if not trusted:
         return None
@@ -113,61 +165,35 @@ def _reference_of(trial: TrialRecord) -> float:
     return own if trial.kind == "baseline" else float(trial.metrics.get("reference_tok_s") or own)
 
 
-def baseline_restarts(run: StudyRun) -> list[Restart]:
-    """The baseline's restarts before the confirmation: they show how much starts scatter on this host."""
-    measured = [blocks_of(run, t) for t in complete(run, kind="baseline")]
+def baseline_restarts(run: StudyRun, seen: Evidence) -> list[Restart]:
+    """The baseline's restarts before the confirmation: they show how much starts scatter on its host."""
+    measured = [blocks_of(run, t) for t in seen.complete("baseline")]
     return [Restart(BASELINE, tok_s) for tok_s in measured if tok_s]
 
 
 def baseline_error_rate(run: StudyRun) -> float:
     """The largest share of requests that failed in any restart of the baseline, 0..1."""
-    return max((t.metrics.get("error_rate", 0.0) for t in complete(run, kind="baseline")), default=0.0)
+    return max((t.metrics.get("error_rate", 0.0) for t in read(run).complete("baseline")), default=0.0)
 
 
 def baseline_drift(run: StudyRun) -> Drift | None:
     """How the baseline's speed went through the night, all its restarts together."""
-    same = [t for t in all_trials(run) if t.arm == BASELINE and t.state == "complete" and t.started_at is not None]
+    same = [t for t in read(run).here if t.arm == BASELINE and t.state == "complete" and t.started_at is not None]
     timed = [(t.started_at.timestamp() / 3600, speed) for t in same if t.started_at and (speed := objective_of(run, t))]
     return drift([hour for hour, _ in timed], [speed for _, speed in timed])
 
 
-def hours_spent(run: StudyRun) -> float:
-    """Hours of trials so far (waiting between windows does not count)."""
-    spans = [duration_s(t) for t in all_trials(run)]
-    return sum(spans) / 3600.0
-
-
-def duration_s(trial: TrialRecord) -> float:
-    """Seconds between a trial's start and end; 0 while it runs."""
-    if trial.started_at is None or trial.finished_at is None:
-        return 0.0
-    return (trial.finished_at - trial.started_at).total_seconds()
-
-
-def next_trial_s(run: StudyRun) -> float:
+def next_trial_s(run: StudyRun, seen: Evidence) -> float:
     """How long the next trial may take: the longest so far; before anything is known, half of a window at most."""
-    spans = [duration_s(t) for t in all_trials(run) if t.state in DONE]
-    return max(spans) if spans else min(UNKNOWN_S, 0.5 * (run.lease.window_s or UNKNOWN_S))
+    longest = seen.longest_trial_s
+    return longest if longest is not None else min(UNKNOWN_S, 0.5 * (run.lease.window_s or UNKNOWN_S))
 
 
-def home_start_s(run: StudyRun) -> float | None:
-    """How long the plain server needs to be ready, by its own starts so far; None before anything is known."""
-    starts = [sum(t.timings.get(k, 0.0) for k in START_PHASES) for t in complete(run, kind="baseline")]
-    return max(starts, default=None)
-
-
-def longest_start_s(run: StudyRun) -> float | None:
-    """The longest proven start of any configuration of this study; None before there is one."""
-    starts = [sum(t.timings.get(k, 0.0) for k in START_PHASES) for t in all_trials(run) if "ready_s" in t.timings]
-    return max(starts, default=None)
-
-
-def restore_reserve_s(run: StudyRun) -> float:
+def restore_reserve_s(run: StudyRun, seen: Evidence) -> float:
     """Seconds to keep free for putting home back: twice its start and a stop; a quarter of a window when unknown."""
-    start_s = home_start_s(run)
-    if start_s is None:
+    if seen.home_start_s is None:
         return min(UNKNOWN_S, 0.25 * (run.lease.window_s or UNKNOWN_S))
-    return 2 * start_s + STOP_RESERVE_S
+    return 2 * seen.home_start_s + STOP_RESERVE_S
 
 
 def memory_advice(run: StudyRun, trial: TrialRecord) -> str:
@@ -176,8 +202,9 @@ def memory_advice(run: StudyRun, trial: TrialRecord) -> str:
     if trial.state != "infeasible" or flag is None or flag not in trial.effective:
         return ""
     rest = {k: v for k, v in trial.effective.items() if k != flag}
-    same = [t for t in all_trials(run) if t.failure and {k: v for k, v in t.effective.items() if k != flag} == rest]
-    failures = [(float(t.effective[flag]), str((t.failure or {})["label"])) for t in same if flag in t.effective]
+    failed = [t for t in read(run).trials if t.failure and flag in t.effective]
+    same = [t for t in failed if {k: v for k, v in t.effective.items() if k != flag} == rest]
+    failures = [(float(t.effective[flag]), str((t.failure or {})["label"])) for t in same]
     interval = memory_fraction.memory_interval(run.spec.engine, failures, rest)
     if interval is None or not interval.empty:
         return ""

@@ -6,6 +6,8 @@ started is `remote.home` and `remote.process`; the dead man's switch on the host
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
 
 from optimizer import evidence, home_row
@@ -16,7 +18,8 @@ from optimizer.plan import argv_to_keep, plan_server
 from optimizer.remote import gpu, guard, home, process
 from optimizer.remote.base import HomeServer
 from optimizer.run import StudyRun
-from storage import hosts
+from storage import hosts, shares
+from storage.errors import StorageError
 
 log = structlog.get_logger(__name__)
 
@@ -85,8 +88,9 @@ def stop_leftovers(run: StudyRun) -> None:
 
 def find_home(run: StudyRun) -> HomeServer | None:
     """Return the server to put back: what the study stored, what the host's entry gives, or who listens on the port."""
-    if run.study.home is not None:
-        return stored_home(run)
+    stored = stored_home(run)
+    if stored is not None:
+        return stored
     listeners = process.listeners(run.link, run.port, deadline=Deadline.after(30))
     if listeners and not run.host.takeover:
         who = listeners[0]
@@ -105,14 +109,18 @@ def find_home(run: StudyRun) -> HomeServer | None:
 def remember_home(run: StudyRun, server: HomeServer) -> None:
     """Store home with the study and the host before anything is touched."""
     row = home_row.keep(run.link, server, run_dir=run.host.run_dir)
-    run.update(home=row)
     with run.db.write() as conn:
+        shares.update(conn, run.study.id, run.host.name, home=row, taken=True)
         hosts.update(conn, run.host.name, home=row)
+    if run.host.name == run.study.host:
+        run.update(home=row)
 
 
 def stored_home(run: StudyRun) -> HomeServer | None:
-    """Return the home that this study stored, if any."""
-    return home_row.load(run.link, run.study.home, run_dir=run.host.run_dir) if run.study.home else None
+    """Return the home that this study stored on this host, if any."""
+    with run.db.read() as conn:
+        row = shares.get(conn, run.study.id, run.host.name).home
+    return home_row.load(run.link, row, run_dir=run.host.run_dir) if row else None
 
 
 def arm_guard(run: StudyRun) -> None:
@@ -163,27 +171,46 @@ def finish(run: StudyRun, *, finished: bool) -> None:
     Raises:
         NeedsAttention: what should serve does not; the host's owner must look.
     """
-    run.lease.check_owned()
+    run.lease.confirm()
     server = run.home or stored_home(run)
     adopted = winner_to_adopt(run) if finished else None
     serve = adopted or server
     if serve is None:
         stop_leftovers(run)
         return
-    run.say("home", state="adopting" if adopted else "starting")
-    patience_s = 3 * (evidence.home_start_s(run) or evidence.UNKNOWN_S) + START_RESERVE_S
+    note(run, "adopting" if adopted else "starting")
     home.restore(
         run.link,
         serve,
         run_dir=run.host.run_dir,
         fence=run.lease.fence,
-        deadline=Deadline.after(patience_s),
+        deadline=Deadline.after(patience_s(run)),
         probe=lambda _: generates(run),
     )
     run.lease.on_renew = None
     if run.host.guard.enabled and server is not None:
         guard.disarm(run.link, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(30))
-    run.say("home", state="adopted" if adopted else "restored")
+    note(run, "adopted" if adopted else "restored", taken=False)
+
+
+def note(run: StudyRun, state: str, **fields: Any) -> None:
+    """Write down how far home is. Nothing here may keep home down: a full disk or a lost database is only logged."""
+    try:
+        with run.db.write() as conn:
+            if fields:
+                shares.update(conn, run.study.id, run.host.name, **fields)
+        run.say("home", state=state)
+    except StorageError as error:
+        log.warning("home.not_noted", host=run.host.name, state=state, error=error.message)
+
+
+def patience_s(run: StudyRun) -> float:
+    """Seconds after which home is called not back: three times what the plain server needed so far, and a reserve."""
+    try:
+        seen = evidence.read(run).home_start_s
+    except StorageError:
+        seen = None
+    return 3 * (seen or evidence.UNKNOWN_S) + START_RESERVE_S
 
 
 def winner_to_adopt(run: StudyRun) -> HomeServer | None:

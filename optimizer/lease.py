@@ -106,6 +106,14 @@ class LeaseKeeper:
             self._lost = True
             raise LeaseLost(f"the lease on {self.host} is lost", remedy="another worker goes on; nothing to do")
 
+    def confirm(self) -> None:
+        """Make sure in the database that the host is still ours. Raises LeaseLost when it is not."""
+        try:
+            self._renew()
+        except StorageError as error:
+            log.warning("lease.database_unavailable", host=self.host, error=str(error))
+        self.check_owned()
+
     def time_left_s(self) -> float | None:
         """Seconds until work must stop: the window's end less the time to put home back; None without a window."""
         return None if self.ends_at is None else self._until_end_s() - self.restore_reserve_s
@@ -129,6 +137,8 @@ class LeaseKeeper:
                 self._watch()
                 if self._clock.monotonic() >= next_renewal:
                     self._renew()
+                    if self.on_renew is not None and not self._lost:
+                        self.on_renew()
                     next_renewal = self._clock.monotonic() + self.renew_s
             except StorageError as error:
                 log.warning("lease.database_unavailable", host=self.host, error=str(error))
@@ -147,8 +157,6 @@ class LeaseKeeper:
             self._lost = True
             return
         self._held_until = self._clock.monotonic() + self._ttl_s
-        if self.on_renew is not None:
-            self.on_renew()
 
 
 def claim(

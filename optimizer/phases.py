@@ -6,14 +6,16 @@ Decides what is started next and when a phase is over. One trial is `run_trial.p
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import structlog
 
-from optimizer import confirm, evidence, home_server, trial_log
+from optimizer import confirm, evidence, finalists, home_server, trial_log
 from optimizer.bench.baseline import check_expected
 from optimizer.errors import RatchetError, Stopped
+from optimizer.evidence import Evidence
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal, run_trial
 from optimizer.search.canonical import cost_sentence
@@ -33,6 +35,12 @@ class StudyFailed(RatchetError):
     """The study cannot go on; the reason is for its owner."""
 
 
+class Interrupted(StudyFailed):
+    """Infrastructure kept a trial from its end again and again: no result, and worth another try later."""
+
+    retry = True
+
+
 def run_study(run: StudyRun) -> None:
     """Run what is left of a study, from taking the host over to the verdict; home is not restored here.
 
@@ -40,6 +48,7 @@ def run_study(run: StudyRun) -> None:
         Stopped: a pause, stop or the window's end; what was recorded stays.
         StudyFailed, HostError: the study cannot go on.
     """
+    run.lease.check()
     trial_log.close_unfinished(run)
     reconcile(run)
     evidence.load_baseline(run)
@@ -51,9 +60,12 @@ def run_study(run: StudyRun) -> None:
 
 
 def reconcile(run: StudyRun) -> None:
-    """Bring the search in line with our rows after a stop of any kind: told what was recorded, asked what was cut."""
-    records = evidence.all_trials(run)
-    done = run.search.reconcile(records)
+    """Bring the search in line with our rows after a stop of any kind: told what was recorded, asked what was cut.
+
+    What other hosts of the study have under way is theirs.
+    """
+    records = evidence.read(run).here
+    done = run.search.reconcile(records, host=run.host.name)
     for trial in records:
         if trial.number in done.renumbered:
             trial_log.set_optuna_number(run, trial, done.renumbered[trial.number])
@@ -74,9 +86,9 @@ def enter(run: StudyRun, phase: str) -> None:
 def measure_baseline(run: StudyRun) -> None:
     """Measure the plain server in fresh starts until there are enough, and compare with what its owner expects."""
     enter(run, "baseline")
-    while len(evidence.complete(run, kind="baseline")) < run.spec.baseline.restarts:
+    while len(measured := evidence.read(run).complete("baseline")) < run.spec.baseline.restarts:
         measure_baseline_once(run)
-    compare_with_expectation(run)
+    compare_with_expectation(run, measured)
 
 
 def measure_baseline_once(run: StudyRun) -> TrialRecord:
@@ -106,10 +118,10 @@ def tell_baseline(run: StudyRun, trial: TrialRecord) -> None:
     trial_log.set_optuna_number(run, trial, number)
 
 
-def compare_with_expectation(run: StudyRun) -> None:
+def compare_with_expectation(run: StudyRun, measured: Sequence[TrialRecord]) -> None:
     """Warn when the measured baseline is not the one that the owner believes in."""
-    measured = statistics.fmean(t.output_tok_s or 0.0 for t in evidence.complete(run, kind="baseline"))
-    text = check_expected(measured, run.spec.baseline.expected_tok_s, run.spec.baseline.tolerance_pct)
+    tok_s = statistics.fmean(t.output_tok_s or 0.0 for t in measured)
+    text = check_expected(tok_s, run.spec.baseline.expected_tok_s, run.spec.baseline.tolerance_pct)
     if text:
         run.say("warning", text=text)
 
@@ -122,19 +134,23 @@ def warn_of_drift(run: StudyRun) -> None:
 
 
 def explore(run: StudyRun) -> None:
-    """Start what the search suggests until the budget ends, or nothing is left that promises a gain."""
+    """Start what the search suggests until the budget ends, or nothing is left that promises a gain.
+
+    The budget is the study's: with several hosts, what they explore counts together.
+    """
     enter(run, "explore")
     say_cost(run)
     while True:
-        done = evidence.explored(run)
-        if len(done) >= run.spec.budget.trials or evidence.hours_spent(run) >= (run.spec.budget.hours or float("inf")):
+        seen = evidence.read(run)
+        if is_explored(run, seen):
             return
-        if done and run.search.should_stop(run.spec.min_effect):
+        if seen.explored and run.search.should_stop(run.spec.min_effect):
             run.say("note", text="no start that is left promises more than the minimum effect: exploring ends")
             return
-        if due_for_baseline(run, len(done)):
+        if due_for_baseline(run, seen):
             measure_baseline_once(run)
             warn_of_drift(run)
+            continue
         try:
             suggestion = run.search.ask(host=run.host.name)
         except SpaceExhausted:
@@ -147,7 +163,7 @@ def explore(run: StudyRun) -> None:
                 suggestion.canonical_key,
                 dict(suggestion.params),
                 suggestion.number,
-                incumbent=evidence.incumbent(run) if run.spec.budget.early_end else None,
+                incumbent=evidence.incumbent(run, seen) if run.spec.budget.early_end else None,
             ),
         )
         advice = evidence.memory_advice(run, trial)
@@ -157,15 +173,24 @@ def explore(run: StudyRun) -> None:
 
 def say_cost(run: StudyRun) -> None:
     """Tell once how large the space is and how long the planned starts will take, by the baseline's own."""
-    spans = [evidence.duration_s(t) for t in evidence.complete(run, kind="baseline")]
-    if spans and not evidence.explored(run):
+    seen = evidence.read(run)
+    spans = [evidence.duration_s(t) for t in seen.complete("baseline")]
+    if spans and not seen.explored:
         size = run.search.space.size_estimate(np.random.default_rng(run.spec.seed))
         run.say("note", text=cost_sentence(size, run.spec.budget.trials, statistics.fmean(spans)))
 
 
-def due_for_baseline(run: StudyRun, explored: int) -> bool:
-    """Say whether the baseline should be measured again before the next explored trial."""
-    measured = len(evidence.complete(run, kind="baseline"))
+def is_explored(run: StudyRun, seen: Evidence) -> bool:
+    """Say whether the budget is spent (with what other hosts are at), or the finalists are chosen already."""
+    started = len(seen.explored) + len(seen.explored_elsewhere_now)
+    hours = run.spec.budget.hours or float("inf")
+    return started >= run.spec.budget.trials or seen.hours_spent >= hours or finalists.stored(run) is not None
+
+
+def due_for_baseline(run: StudyRun, seen: Evidence) -> bool:
+    """Say whether this host's baseline should be measured again before its next explored trial."""
+    explored = sum(t.host == run.host.name for t in seen.explored)
+    measured = len(seen.complete("baseline"))
     return explored > 0 and explored // BASELINE_EVERY > measured - run.spec.baseline.restarts
 
 
@@ -173,7 +198,8 @@ def attempt(run: StudyRun, proposal: Proposal) -> TrialRecord:
     """Run a proposal; what infrastructure interrupted is asked again, at most `ATTEMPTS` times.
 
     Raises:
-        StudyFailed: it was interrupted every time, or the failure says that the whole study must stop.
+        Interrupted: it was interrupted every time.
+        StudyFailed: the failure says that the whole study must stop.
     """
     current = proposal
     while True:
@@ -186,7 +212,7 @@ def attempt(run: StudyRun, proposal: Proposal) -> TrialRecord:
             return trial
         if current.attempt >= ATTEMPTS:
             failure = trial.failure or {}
-            raise StudyFailed(
+            raise Interrupted(
                 f"interrupted {ATTEMPTS} times in a row: {failure.get('summary', 'unknown')}",
                 remedy=str(failure.get("remedy", "look at the host, then resume the study")),
             )
@@ -199,7 +225,8 @@ def require_time(run: StudyRun) -> None:
     Raises:
         Stopped: not enough time is left; the study goes on in the next window.
     """
-    run.lease.restore_reserve_s = evidence.restore_reserve_s(run)
-    left, needed = run.lease.time_left_s(), evidence.next_trial_s(run)
+    seen = evidence.read(run)
+    run.lease.restore_reserve_s = evidence.restore_reserve_s(run, seen)
+    left, needed = run.lease.time_left_s(), evidence.next_trial_s(run, seen)
     if left is not None and left < needed:
         raise Stopped(f"the window leaves {left:.0f} s before the restore, and the next trial needs {needed:.0f} s")

@@ -7,7 +7,7 @@ Death, a stall, or a wrong server end the wait early, with the cause.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -174,8 +174,8 @@ def wait_until_ready(
         watch.reached("generated")
         info_path = watch.readiness.info_path
         info = watch.answer(lambda: probe.get_json(info_path), deadline) if info_path else None
-        running, differences = _read_back(info, engine_name, plan)
-    return Ready(url, watch.stages_s, running, differences, watch.pids)
+        running = _read_back(info, watch.text, engine_name, plan)
+    return Ready(url, watch.stages_s, running, differences(plan.expected, running), watch.pids)
 
 
 def _wait_for_health(
@@ -260,24 +260,27 @@ def _prove_generation(watch: _Watch, probe: Probe, engine_name: str, deadline: D
     raise ServerFailed(explanation, log_tail=watch.text)
 
 
-def _read_back(
-    info: dict[str, Any] | None, engine_name: str, plan: LaunchPlan
-) -> tuple[dict[str, FlagValue], dict[str, tuple[Any, Any]]]:
-    if info is None:
-        return {}, {}
+def _read_back(info: dict[str, Any] | None, log_text: str, engine_name: str, plan: LaunchPlan) -> dict[str, FlagValue]:
     engine = find_engine(engine_name)
-    if not engine.identity_matches(info, plan.served_model):
-        raise WrongServer(
-            f"the server on port {plan.port} does not carry our alias {plan.served_model}",
-            remedy="another server answers on this port",
-        )
-    running = engine.running_config(info)
-    differences = {
-        flag: (plan.expected.get(flag), value)
+    running = engine.running_from_log(log_text)
+    if info is not None:
+        if not engine.identity_matches(info, plan.served_model):
+            raise WrongServer(
+                f"the server on port {plan.port} does not carry our alias {plan.served_model}",
+                remedy="another server answers on this port",
+            )
+        running |= engine.running_config(info)
+    return running
+
+
+def differences(expected: Mapping[str, FlagValue], running: Mapping[str, FlagValue]) -> dict[str, tuple[Any, Any]]:
+    """Return what runs otherwise than planned, by flag: (planned, running)."""
+    planned = {flag: False if f"no-{flag}" in expected else expected.get(flag) for flag in running}
+    return {
+        flag: (planned[flag], value)
         for flag, value in running.items()
-        if flag in plan.expected and not same_value(plan.expected[flag], value)
+        if planned[flag] is not None and not same_value(planned[flag], value)
     }
-    return running, differences
 
 
 def same_value(planned: Any, running: Any) -> bool:

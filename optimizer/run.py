@@ -75,8 +75,7 @@ class StudyRun:
 
     def say(self, kind: str, **data: Any) -> None:
         """Record an event of this study; it is what the pages, the CLI and SSE show."""
-        with self.db.write() as conn:
-            events.append(conn, self.study.id, kind, data, self.clock.now())
+        self.db.transact(lambda conn: events.append(conn, self.study.id, kind, data, self.clock.now()))
 
     def warn(self, text: str) -> None:
         """Record a warning, once."""
@@ -86,11 +85,7 @@ class StudyRun:
 
     def update(self, **fields: Any) -> None:
         """Change fields of the study's row."""
-        with self.db.write() as conn:
-            studies.update(conn, self.study.id, **fields)
-            fresh = studies.get(conn, self.study.id)
-        if fresh is not None:
-            self.study = fresh
+        self.study = self.db.transact(lambda conn: studies.update(conn, self.study.id, **fields))
 
     def base_url(self) -> tuple[str, str]:
         """Return the URL under which this process reaches the server, and the kind of path to it."""
@@ -125,9 +120,9 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         BadInput: the command is missing there, or the installed version lacks a flag.
     """
     with db.read() as conn:
-        record = hosts.find(conn, study.host)
+        record = hosts.find(conn, lease.host)
     if record is None:
-        raise BadInput(f"host {study.host} is not registered any more", remedy="register it again")
+        raise BadInput(f"host {lease.host} is not registered any more", remedy="register it again")
     host = HostEntry.model_validate(record.entry)
     link = connect.open_link(host, known_host_key=record.host_key, outage_s=OUTAGE_S)
     try:
@@ -171,6 +166,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             models=models,
         )
         check_flags(run)
+        check_kind(run)
         check_baseline(run)
         home = spec.baseline_config()
         for text in (*misfits(models, home, space), *long_sequences(models, home)):
@@ -280,6 +276,26 @@ def check_flags(run: StudyRun) -> None:
     ]
     if problems:
         raise BadInput(f"the server installed on {run.link.name} does not know every flag", problems)
+
+
+def check_kind(run: StudyRun) -> None:
+    """Refuse a host whose results could not be mixed with those of the study's other hosts.
+
+    Raises:
+        BadInput: it has other GPUs or another engine version.
+    """
+    if len(run.spec.all_hosts) == 1 or not run.study.hardware:
+        return
+    here = {"engine version": run.version, "GPUs": (run.hardware.gpu_name, run.hardware.gpu_count)}
+    known = run.study.hardware
+    there = {"engine version": run.study.engine_version, "GPUs": (known["gpu_name"], known["gpu_count"])}
+    problems = [
+        Problem(f"hosts.{run.host.name}", f"has {name} {here[name]}, the study's hosts have {there[name]}")
+        for name in here
+        if here[name] != there[name]
+    ]
+    if problems:
+        raise BadInput(f"{run.host.name} is not of the kind of the study's other hosts", problems)
 
 
 def check_baseline(run: StudyRun) -> None:

@@ -155,7 +155,7 @@ def ready_timeout_s(run: StudyRun) -> float:
     """How long a start may take: by what this model needed on this host before, within the spec and the window."""
     left = run.lease.time_left_s()
     limit = run.spec.budget.ready_timeout_s
-    seen = evidence.longest_start_s(run)
+    seen = evidence.read(run).longest_start_s
     if seen is not None:
         limit = min(limit, PATIENCE_S + PATIENCE * seen)
     return limit if left is None else max(1.0, min(limit, left))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from storage.upkeep import Retention
+
+Days = Annotated[float | None, Field(gt=0), AfterValidator(lambda days: None if days == math.inf else days)]
 
 
 def default_data_dir() -> Path:
@@ -27,6 +33,21 @@ class Settings(BaseSettings):
     lease_ttl_s: float = 60.0
     lease_renew_s: float = 10.0
     worker_poll_s: float = 2.0
+    keep_requests_days: Days = Retention.requests_days
+    keep_logs_days: Days = Retention.logs_days
+    keep_series_days: Days = Retention.series_days
+    keep_events_days: Days = Retention.events_days
+    """How long bulky evidence is kept after the end of its study; `inf` keeps it for ever."""
+
+    @property
+    def retention(self) -> Retention:
+        """How long each kind of data is kept."""
+        return Retention(
+            requests_days=self.keep_requests_days,
+            logs_days=self.keep_logs_days,
+            series_days=self.keep_series_days,
+            events_days=self.keep_events_days,
+        )
 
     @property
     def database_url(self) -> str:

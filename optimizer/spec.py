@@ -205,6 +205,8 @@ class StudySpec(Model):
 
     name: str
     host: str | HostEntry
+    hosts: list[str | HostEntry] = []
+    """Several hosts of one kind, worked on side by side; `host` is then the first of them."""
     engine: EngineName
     engine_version: str | None = None
     launch: Launch
@@ -223,6 +225,24 @@ class StudySpec(Model):
     self_test: bool = False
     """Confirm the baseline against itself instead of searching: the answer must be no win."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _first_host(cls, data: Any) -> Any:
+        hosts = data.get("hosts") if isinstance(data, Mapping) else None
+        if not isinstance(hosts, list) or not hosts:
+            return data
+        if data.get("host", hosts[0]) != hosts[0]:
+            raise ValueError("give either host or hosts")
+        return {**data, "host": hosts[0]}
+
+    @field_validator("hosts")
+    @classmethod
+    def _different_hosts(cls, value: list[str | HostEntry]) -> list[str | HostEntry]:
+        names = [name_of(host) for host in value]
+        if len(names) != len(set(names)):
+            raise ValueError("a host is named twice")
+        return value
+
     @field_validator("engine_version", mode="before")
     @classmethod
     def _version(cls, value: Any) -> Any:
@@ -237,8 +257,13 @@ class StudySpec(Model):
 
     @property
     def host_name(self) -> str:
-        """Name of the host, inline or registered."""
-        return self.host if isinstance(self.host, str) else self.host.name
+        """Name of the (first) host, inline or registered."""
+        return name_of(self.host)
+
+    @property
+    def all_hosts(self) -> list[str | HostEntry]:
+        """Every host of the study, the first one first."""
+        return self.hosts or [self.host]
 
     def baseline_config(self) -> dict[str, Scalar]:
         """Return the full configuration of the baseline: flags by name, variables as `env.NAME`."""
@@ -251,6 +276,11 @@ class StudySpec(Model):
         """Return the full configuration of a suggestion: searched names from `params` alone, the rest from home."""
         kept = {k: v for k, v in self.baseline_config().items() if k not in searched}
         return {**kept, **{k: v for k, v in params.items() if v is not False}}
+
+
+def name_of(host: str | HostEntry) -> str:
+    """Return the name of a host, inline or registered."""
+    return host if isinstance(host, str) else host.name
 
 
 SectionCheck = Callable[[StudySpec], list[Problem]]

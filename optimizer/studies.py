@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Any
 
 from optimizer.errors import Conflict, NotFound
-from optimizer.spec import HostEntry, StudySpec, parse_study
+from optimizer.spec import HostEntry, StudySpec, name_of, parse_study
 from storage import errors as storage_errors
-from storage import events, hosts, studies
+from storage import events, hosts, shares, studies
 from storage.engine import Database
 from storage.records import HostRecord, StudyRecord
 
@@ -76,11 +76,12 @@ def create(db: Database, spec: StudySpec, *, now: datetime) -> StudyRecord:
     )
     try:
         with db.write() as conn:
-            if isinstance(spec.host, HostEntry):
-                _register(conn, spec.host, now)
-            elif hosts.find(conn, spec.host) is None:
-                raise NotFound(f"no host {spec.host!r}", remedy="register it with `ratchet host add FILE.yaml`")
-            studies.create(conn, record)
+            for host in spec.all_hosts:
+                if isinstance(host, HostEntry):
+                    _register(conn, host, now)
+                elif hosts.find(conn, host) is None:
+                    raise NotFound(f"no host {host!r}", remedy="register it with `ratchet host add FILE.yaml`")
+            studies.create(conn, record, hosts=[name_of(host) for host in spec.all_hosts])
             events.append(conn, record.id, "study", {"state": S.CREATED, "name": spec.name}, now)
     except storage_errors.Duplicate as error:
         raise Conflict(f"a study named {spec.name!r} exists", remedy="choose another name, or delete it") from error
@@ -119,14 +120,15 @@ def get(db: Database, study_id: str) -> StudyRecord:
 def start(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
     """Queue a study for a worker; harmless when it is queued, waiting or running.
 
-    Who starts a study that needed attention has looked at its host: the host's mark is taken away.
+    Who starts a study that needed attention has looked at its hosts: their marks are taken away.
     """
     record = get(db, study_id)
     if record.state in {S.QUEUED, S.RUNNING, S.WAITING_WINDOW}:
         return record
     if record.state == S.NEEDS_ATTENTION:
         with db.write() as conn:
-            hosts.update(conn, record.host, needs_attention="")
+            for part in shares.for_study(conn, record.id):
+                hosts.update(conn, part.host, needs_attention="")
     return _ask(db, record, S.QUEUED, {S.CREATED, S.PAUSED, S.FAILED, S.NEEDS_ATTENTION}, "", now)
 
 
@@ -182,16 +184,18 @@ def _way_out(state: str) -> str:
 
 def move(db: Database, study_id: str, from_states: set[StudyState], to: StudyState, reason: str, now: datetime) -> bool:
     """Make one move of the table atomically, with its event. False when the study was in none of `from_states`."""
-    legal = {s for s in from_states if to in ALLOWED[s] or s == to}
     with db.write() as conn:
-        moved = studies.move(conn, study_id, from_states=sorted(legal), to=to, reason=reason, now=now)
-        if moved:
-            extra: dict[str, Any] = {}
-            if to is S.FINISHED:
-                extra["finished_at"] = now
-            if extra:
-                studies.update(conn, study_id, **extra)
-            events.append(conn, study_id, "study", {"state": to, "reason": reason}, now)
+        return move_in(conn, study_id, from_states, to, reason, now)
+
+
+def move_in(conn: Any, study_id: str, from_states: set[StudyState], to: StudyState, reason: str, now: datetime) -> bool:
+    """Make one move as part of a transaction."""
+    legal = {s for s in from_states if to in ALLOWED[s] or s == to}
+    moved = studies.move(conn, study_id, from_states=sorted(legal), to=to, reason=reason, now=now)
+    if moved:
+        if to is S.FINISHED:
+            studies.update(conn, study_id, finished_at=now)
+        events.append(conn, study_id, "study", {"state": to, "reason": reason}, now)
     return moved
 
 

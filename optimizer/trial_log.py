@@ -131,16 +131,9 @@ class TrialLog:
         self._shown_at = 0.0
 
     def update(self, **fields: Any) -> None:
-        """Change columns of the trial's row, under the fence."""
-        with self.run.db.write() as conn:
-            trials.update(
-                conn,
-                self.trial.study_id,
-                self.trial.number,
-                host=self.run.host.name,
-                fence=self.run.lease.fence,
-                **fields,
-            )
+        """Change columns of the trial's row, under the fence; a database that restarts meanwhile is waited for."""
+        which, host, fence = (self.trial.study_id, self.trial.number), self.run.host.name, self.run.lease.fence
+        self.run.db.transact(lambda conn: trials.update(conn, *which, host=host, fence=fence, **fields))
         self.trial = replace(self.trial, **fields)
 
     @contextmanager

@@ -1,31 +1,32 @@
-"""Who runs studies: a background thread that claims hosts and advances what is queued, and the foreground `advance`.
+"""Works on one study on one host, from the claim of the host to its release.
 
-Decides which study a host works on, and what state a study ends in for every way its work can end. The broad `except`
-at the boundary lives here and nowhere else.
+Decides in what state the work ends for every way it can end, home put back first. The broad `except` at the boundary
+lives here and nowhere else. Which study comes next on which host is `dispatch`.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import structlog
 
-from optimizer import home_server, metrics, phases, windowing
+from optimizer import home_server, metrics, phases, share, windowing
 from optimizer.clock import Clock, SystemClock
 from optimizer.errors import LeaseLost, NeedsAttention, RatchetError, Stopped
 from optimizer.lease import LeaseKeeper, claim
 from optimizer.run import StudyRun, open_run
 from optimizer.settings import Settings
-from optimizer.studies import PAUSE_ASKED, STOP_ASKED, StudyState, load_spec, move
-from storage import hosts, studies
+from optimizer.share import WORKABLE, Ending, due_hosts
+from optimizer.studies import PAUSE_ASKED, STOP_ASKED, StudyState, load_spec, move, move_in
+from storage import hosts, shares, studies
 from storage.engine import Database
-from storage.errors import StorageError
+from storage.errors import StaleFence, StorageError, fault_behind
 from storage.records import StudyRecord
 
 log = structlog.get_logger(__name__)
@@ -33,20 +34,11 @@ S = StudyState
 END_PATIENCE_S = 120.0
 """How long the last state of a study is tried to be written while the database is away or full."""
 SHUT_DOWN = "the service was shut down; resume the study to go on"
-WORKABLE = (S.QUEUED, S.RUNNING, S.STOPPING, S.WAITING_WINDOW)
 
 
 def worker_name() -> str:
     """A name that no other worker has: host, process and a random part."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-
-
-@dataclass(frozen=True)
-class Ending:
-    """The state a study goes to when its work ends, and why."""
-
-    state: StudyState
-    reason: str = ""
 
 
 def advance(
@@ -55,10 +47,11 @@ def advance(
     *,
     owner: str,
     settings: Settings,
+    host: str | None = None,
     clock: Clock | None = None,
-    on_lease: object = None,
+    on_lease: Callable[[LeaseKeeper], None] | None = None,
 ) -> Ending | None:
-    """Work on one study until it finishes, pauses or fails; home is back when this returns.
+    """Work on one study on one of its hosts until it ends there; home is back when this returns.
 
     Safe to call twice or for a study that another worker has: the lease decides. Returns None when there was nothing
     to do here.
@@ -66,24 +59,28 @@ def advance(
     clock = clock or SystemClock()
     with db.read() as conn:
         study = studies.find(conn, study_id)
-    if study is None or study.state not in WORKABLE:
-        return None
+        if study is None or study.state not in WORKABLE:
+            return None
+        host = host or study.host
+        taken = shares.get(conn, study_id, host).taken
     try:
         window = windowing.look(db, study, clock.now())
     except RatchetError as error:
-        refused = _failed(db, study, error)
-        _end(db, study.id, refused, clock.now())
+        refused = _failed(study, error)
+        _end(db, study.id, host, refused, clock.now())
         return refused
-    if not window.open and study.state != S.STOPPING:
-        move(db, study.id, {S.QUEUED, S.RUNNING}, S.WAITING_WINDOW, window.reason, clock.now())
+    closed = "" if window.open else window.reason
+    if closed and study.state != S.STOPPING and not taken:
+        if not share.elsewhere_taken(db, study.id, host):
+            move(db, study.id, {S.QUEUED, S.RUNNING}, S.WAITING_WINDOW, closed, clock.now())
         return None
-    marked = _mark_of(db, study)
+    marked = _mark_of(db, study, host)
     if marked is not None:
-        _end(db, study.id, marked, clock.now())
+        _end(db, study.id, host, marked, clock.now())
         return marked
     keeper = claim(
         db,
-        study.host,
+        host,
         owner,
         study.id,
         clock=clock,
@@ -93,59 +90,89 @@ def advance(
     )
     if keeper is None:
         return None
-    if callable(on_lease):
+    if on_lease is not None:
         on_lease(keeper)
     with keeper:
-        fresh = _begin(db, study.id, clock.now())
+        fresh = _begin(db, study.id, host, clock.now())
         if fresh is None:
             return None
-        ending = _work(db, fresh, keeper, clock)
+        ending = _work(db, fresh, keeper, clock, closed)
         if ending is not None:
-            _end(db, study.id, ending, clock.now())
+            _end(db, study.id, host, ending, clock.now())
     return ending
 
 
-def _mark_of(db: Database, study: StudyRecord) -> Ending | None:
+def advance_everywhere(
+    db: Database,
+    study: StudyRecord,
+    *,
+    owner: str,
+    settings: Settings,
+    on_lease: Callable[[LeaseKeeper], None] | None = None,
+) -> None:
+    """Work on a study on all of its hosts side by side, in threads of this process, until it has ended on each."""
+    with ThreadPoolExecutor(thread_name_prefix="study") as pool:
+        for done in [
+            pool.submit(advance, db, study.id, owner=owner, settings=settings, host=host, on_lease=on_lease)
+            for host in due_hosts(db, study)
+        ]:
+            done.result()
+
+
+def _mark_of(db: Database, study: StudyRecord, name: str) -> Ending | None:
     """Refuse to work on a host whose state could not be proved, until a human has looked."""
     with db.read() as conn:
-        host = hosts.find(conn, study.host)
+        host = hosts.find(conn, name)
     if host is None or not host.needs_attention or study.state == S.STOPPING:
         return None
     remedy = f"look at the host; `ratchet host restore {host.name}`, or resuming this study, clears the mark"
     return Ending(S.NEEDS_ATTENTION, f"host {host.name} needs attention: {host.needs_attention} ({remedy})")
 
 
-def _begin(db: Database, study_id: str, now: datetime) -> StudyRecord | None:
+def _begin(db: Database, study_id: str, host: str, now: datetime) -> StudyRecord | None:
     """Move the study to running now that the host is ours; None when another worker has ended it meanwhile."""
-    move(db, study_id, {S.QUEUED, S.WAITING_WINDOW}, S.RUNNING, "", now)
     with db.write() as conn:
+        if move_in(conn, study_id, {S.QUEUED, S.WAITING_WINDOW}, S.RUNNING, "", now):
+            shares.begin_again(conn, study_id)
         study = studies.find(conn, study_id)
         if study is None or study.state not in {S.RUNNING, S.STOPPING}:
+            return None
+        if study.state == S.RUNNING and shares.get(conn, study_id, host).ending:
             return None
         if study.started_at is None:
             study = studies.update(conn, study_id, started_at=now)
     return study
 
 
-def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock) -> Ending | None:
-    """Open the study, run its phases, put home back, and say how it ended. None: the host is not ours any more."""
+def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock, closed: str) -> Ending | None:
+    """Open the study, run its phases, put home back, and say how it ended. None: the host is not ours any more.
+
+    `closed` says why the window is closed: then there is only home to put back.
+    """
     try:
         spec = load_spec(study)
         run = open_run(db, study, spec, keeper, clock)
     except LeaseLost:
         return None
     except RatchetError as error:
-        return _failed(db, study, error)
-    except Exception as error:  # noqa: BLE001 - the boundary: nothing on the host was touched yet
-        return _unexpected(study, error)
+        return _out_of_reach(db, study, keeper.host, _failed(study, error))
+    except Exception as error:  # noqa: BLE001 - the boundary: nothing on the host was touched by us
+        return _out_of_reach(db, study, keeper.host, _unexpected(study, error))
     try:
-        ending = _run_phases(run)
+        ending = Ending(S.WAITING_WINDOW, closed) if closed else _run_phases(run)
         return _restore(run, ending)
-    except LeaseLost:
-        log.warning("worker.lease_lost", study=study.name, host=study.host)
+    except (LeaseLost, StaleFence):
+        log.warning("worker.lease_lost", study=study.name, host=keeper.host)
         return None
     finally:
         run.close()
+
+
+def _out_of_reach(db: Database, study: StudyRecord, host: str, ending: Ending) -> Ending:
+    """The host could not be worked on: as said, unless a worker that died there had stopped home."""
+    with db.read() as conn:
+        taken = shares.get(conn, study.id, host).taken
+    return Ending(S.NEEDS_ATTENTION, f"home may not be back: {ending.reason}") if taken else ending
 
 
 def _run_phases(run: StudyRun) -> Ending:
@@ -155,19 +182,20 @@ def _run_phases(run: StudyRun) -> Ending:
         return Ending(S.FINISHED if run.study.state != S.STOPPING else _asked(run))
     except Stopped as stopped:
         return _after_stop(run, stopped)
-    except LeaseLost:
+    except (LeaseLost, StaleFence):
         raise
     except NeedsAttention as error:
         return _attention(run, error)
     except RatchetError as error:
-        return _failed(run.db, run.study, error)
-    except StorageError as error:
-        return Ending(S.PAUSED, f"the database failed: {error} ({error.remedy or 'resume when it works again'})")
+        return _failed(run.study, error)
     except Exception as error:  # noqa: BLE001 - the boundary: whatever breaks, home must be put back
         return _unexpected(run.study, error)
 
 
 def _unexpected(study: StudyRecord, error: Exception) -> Ending:
+    fault = fault_behind(error)  # ours or Optuna's: both are in one place
+    if fault is not None:
+        return Ending(S.PAUSED, f"the database failed: {fault} ({fault.remedy or 'resume when it works again'})")
     log.exception("worker.unexpected", study=study.name)
     return Ending(S.FAILED, f"unexpected {type(error).__name__}: {error}; this is a fault of Ratchet")
 
@@ -192,7 +220,11 @@ def _attention(run: StudyRun, error: NeedsAttention) -> Ending:
     return Ending(S.NEEDS_ATTENTION, _why(error))
 
 
-def _failed(db: Database, study: StudyRecord, error: RatchetError) -> Ending:
+def _failed(study: StudyRecord, error: RatchetError) -> Ending:
+    """What may work another time pauses the study; anything else fails it."""
+    if error.retry:
+        log.warning("worker.study_paused", study=study.name, error=error.message)
+        return Ending(S.PAUSED, _why(error))
     metrics.add("studies_failed_total")
     log.warning("worker.study_failed", study=study.name, error=error.message)
     detail = [f"{p.path}: {p.message}" + (f", {p.hint}" if p.hint else "") for p in getattr(error, "problems", ())]
@@ -218,90 +250,14 @@ def _restore(run: StudyRun, ending: Ending) -> Ending:
     return ending
 
 
-def _end(db: Database, study_id: str, ending: Ending, now: datetime) -> None:
-    states = {S.QUEUED, S.RUNNING, S.STOPPING, S.WAITING_WINDOW}
+def _end(db: Database, study_id: str, host: str, ending: Ending, now: datetime) -> None:
     end = time.monotonic() + END_PATIENCE_S
     while True:
         try:
-            move(db, study_id, states, ending.state, ending.reason, now)
+            share.end(db, study_id, host, ending, now)
             return
         except StorageError as error:
             if time.monotonic() >= end:
                 raise
             log.warning("worker.database_unavailable", study=study_id, error=str(error))
             time.sleep(2.0)
-
-
-class Worker:
-    """A background thread that advances studies, one at a time for each host, hosts side by side."""
-
-    def __init__(
-        self, db: Database, *, name: str | None = None, clock: Clock | None = None, settings: Settings | None = None
-    ) -> None:
-        self._db = db
-        self.name = name or worker_name()
-        self._clock = clock or SystemClock()
-        self._settings = settings or Settings()
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._busy: dict[str, threading.Thread] = {}
-        self._keepers: dict[str, LeaseKeeper] = {}
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._loop, name="worker", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look for work."""
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Look for work now."""
-        self._wake.set()
-
-    def stop(self, timeout_s: float = 120.0) -> bool:
-        """Pause what runs, wait until home is back everywhere, and end. False when that took too long."""
-        self._stopping.set()
-        self._wake.set()
-        with self._lock:
-            keepers, threads = list(self._keepers.values()), list(self._busy.values())
-        for keeper in keepers:
-            keeper.interrupt(SHUT_DOWN)
-        deadline = self._clock.monotonic() + timeout_s
-        for thread in [*threads, self._thread]:
-            if thread.is_alive():
-                thread.join(max(0.1, deadline - self._clock.monotonic()))
-        return not any(t.is_alive() for t in threads)
-
-    def _loop(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._look()
-            except StorageError as error:
-                log.warning("worker.database_unavailable", error=str(error))
-            self._wake.wait(self._settings.worker_poll_s)
-            self._wake.clear()
-
-    def _look(self) -> None:
-        with self._db.read() as conn:
-            waiting = studies.list_studies(conn, limit=1000, state=WORKABLE)
-        waiting.sort(key=lambda s: (s.state != S.STOPPING, s.state != S.RUNNING, -s.priority, s.created_at))
-        with self._lock:
-            self._busy = {h: t for h, t in self._busy.items() if t.is_alive()}
-            for study in waiting:
-                if study.host not in self._busy and not self._stopping.is_set():
-                    thread = threading.Thread(target=self._advance, args=(study,), name=f"study-{study.name}")
-                    self._busy[study.host] = thread
-                    thread.start()
-
-    def _advance(self, study: StudyRecord) -> None:
-        def remember(keeper: LeaseKeeper) -> None:
-            with self._lock:
-                self._keepers[study.host] = keeper
-            if self._stopping.is_set():
-                keeper.interrupt(SHUT_DOWN)
-
-        try:
-            advance(self._db, study.id, owner=self.name, settings=self._settings, clock=self._clock, on_lease=remember)
-        except StorageError as error:
-            log.warning("worker.database_unavailable", study=study.name, error=str(error))
-        finally:
-            self._keepers.pop(study.host, None)

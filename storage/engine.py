@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+
+# Optuna would import this in one thread while another runs a statement, which a half imported one breaks.
+import sqlalchemy.orm
 from sqlalchemy import Connection, Engine, event, exc, pool
 from sqlalchemy.engine import URL, make_url
 

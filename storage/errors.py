@@ -114,6 +114,17 @@ def translated() -> Iterator[None]:
         raise known from error
 
 
+def fault_behind(error: BaseException) -> StorageError | None:
+    """Return the storage error that an error of another library (Optuna) was raised from, or None."""
+    seen: BaseException | None = error
+    while seen is not None:
+        known = seen if isinstance(seen, StorageError) else translate(seen)
+        if known is not None:
+            return known
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
 def translate(error: BaseException) -> StorageError | None:
     """Return the storage error that stands for a driver's error, or None when it is a mistake in the program."""
     if isinstance(error, OSError):

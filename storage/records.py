@@ -42,6 +42,23 @@ class StudyRecord:
 
 
 @dataclass(frozen=True)
+class ShareRecord:
+    """One host's part in a study."""
+
+    study_id: str
+    host: str
+    position: int = 0
+    """0 is the study's own host, whose name its row carries."""
+    home: dict[str, Any] | None = None
+    """The server found there before anything was touched."""
+    taken: bool = False
+    """Home was stopped, or may have been, and is not proved back."""
+    ending: str = ""
+    """The state in which the work on this host ended; empty while it goes on or has not begun."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class TrialRecord:
     """One server start with what was measured of it. `number` counts from 0 within the study."""
 

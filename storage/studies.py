@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from storage import tables
+from storage import shares, tables
 from storage.errors import Duplicate, Missing
 from storage.records import StudyRecord
 from storage.rows import checked_fields, columns_of, execute, select_record, select_records, values_of
@@ -18,8 +18,8 @@ T = tables.studies
 FIXED = ("id", "name", "state", "created_at", "version")
 
 
-def create(conn: Connection, study: StudyRecord) -> StudyRecord:
-    """Store a new study and return it.
+def create(conn: Connection, study: StudyRecord, *, hosts: Sequence[str] = ()) -> StudyRecord:
+    """Store a new study and return it. `hosts` are all that it works on, its own first; without them that one alone.
 
     Raises:
         Duplicate: the id or the name is taken.
@@ -29,6 +29,7 @@ def create(conn: Connection, study: StudyRecord) -> StudyRecord:
     if taken is not None:
         raise Duplicate(f"a study named {study.name} exists already", remedy="choose another name, or resume that one")
     execute(conn, sa.insert(T).values(values_of(study)))
+    shares.add(conn, study.id, hosts or [study.host])
     return study
 
 
@@ -53,7 +54,7 @@ def list_studies(
     state: str | Iterable[str] | None = None,
     host: str | None = None,
 ) -> list[StudyRecord]:
-    """Return studies, newest first; `after` is the id of the last one of the page before.
+    """Return studies, newest first; `after` is the id of the last one of the page before, `host` one that they work on.
 
     Raises:
         Missing: the study `after` is gone.
@@ -62,7 +63,8 @@ def list_studies(
     if state is not None:
         query = query.where(T.c.state.in_([state] if isinstance(state, str) else list(state)))
     if host is not None:
-        query = query.where(T.c.host == host)
+        of_host = sa.select(tables.shares.c.study_id).where(tables.shares.c.host == host)
+        query = query.where(T.c.id.in_(of_host))
     if after is not None:
         last = execute(conn, sa.select(T.c.created_at, T.c.id).where(T.c.id == after)).one_or_none()
         if last is None:

@@ -109,8 +109,22 @@ studies = sa.Table(
     one_of("state", STUDY_STATES),
     sa.Index(None, "state", "priority"),
     sa.Index(None, "created_at", "id"),
-    sa.Index(None, "host"),
     sa.Index(None, "window_id"),
+)
+
+shares = sa.Table(
+    "shares",
+    metadata,
+    of_study(),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),
+    json("home", null=True),
+    sa.Column("taken", sa.Boolean(create_constraint=False), nullable=False),
+    text("ending"),
+    text("reason"),
+    sa.PrimaryKeyConstraint("study_id", "host"),
+    one_of("ending", ("", *STUDY_STATES)),
+    sa.Index(None, "host"),
 )
 
 trials = sa.Table(
@@ -155,7 +169,7 @@ trials = sa.Table(
     sa.CheckConstraint("attempt >= 1", name="attempt"),
     sa.CheckConstraint("output_tok_s IS NULL OR output_tok_s >= 0", name="output_tok_s"),
     sa.CheckConstraint("accept_rate IS NULL OR (accept_rate >= 0 AND accept_rate <= 1)", name="accept_rate"),
-    sa.Index(None, "study_id", "state", "kind"),
+    sa.Index(None, "study_id", "state", "number"),
     # Ends with the number, or SQLite would read the whole study in the order of the key.
     sa.Index(None, "study_id", "canonical_key", "number"),
     sa.Index("ix_trials_live", "study_id", "number", sqlite_where=IS_LIVE, postgresql_where=IS_LIVE),

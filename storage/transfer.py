@@ -31,6 +31,7 @@ AT_WORK = ("queued", "running", "waiting_window", "stopping")
 BATCH = 200
 """Rows inserted at once."""
 PARTS: tuple[Table, ...] = (
+    tables.shares,
     tables.trials,
     tables.measurements,
     tables.request_batches,
@@ -79,6 +80,7 @@ def import_study(
     except Missing:
         study = replace(study, window_id=None)
     studies.create(conn, study)
+    execute(conn, sa.delete(tables.shares).where(tables.shares.c.study_id == study.id))  # the export brings them
     measurement_ids: dict[int, int] = {}
     for table, rows in _grouped(lines):
         for row in rows:

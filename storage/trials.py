@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from storage import leases, tables
-from storage.columns import IS_LIVE, IS_UNTOLD, LIVE_TRIAL_STATES
+from storage.columns import IS_LIVE, IS_UNTOLD, LIVE_TRIAL_STATES, TRIAL_STATES
 from storage.errors import Missing
 from storage.records import TrialRecord
 from storage.rows import checked_fields, columns_of, execute, select_records, values_of
@@ -135,5 +135,11 @@ def best(conn: Connection, study_id: str, *, limit: int = 1, kinds: Sequence[str
 
 def count_by_state(conn: Connection, study_id: str) -> dict[str, int]:
     """Return how many trials a study has in each state; states without any are missing."""
-    query = sa.select(T.c.state, sa.func.count().label("trials")).where(T.c.study_id == study_id).group_by(T.c.state)
-    return {row.state: int(row.trials) for row in execute(conn, query)}
+    # Most are complete. Numbers have no gaps, so that these need not be counted one by one.
+    others = [state for state in TRIAL_STATES if state != "complete"]
+    query = sa.select(T.c.state, sa.func.count().label("trials")).where(T.c.study_id == study_id)
+    found = {
+        row.state: int(row.trials) for row in execute(conn, query.where(T.c.state.in_(others)).group_by(T.c.state))
+    }
+    complete = next_number(conn, study_id) - sum(found.values())
+    return {**found, "complete": complete} if complete else found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
-from optimizer.errors import BadInput, RatchetError
+from optimizer.errors import BadInput, Conflict, RatchetError
 from optimizer.settings import Settings
-from storage import migrate
+from storage import migrate, transfer
 from storage.engine import Database, open_database
-from storage.errors import BadDatabaseUrl, StorageError
+from storage.errors import BadDatabaseUrl, Corrupt, Duplicate, StorageError
+from storage.records import StudyRecord
 
 
 def settings_for(db_url: str | None) -> Settings:
@@ -33,3 +35,26 @@ def open_migrated(settings: Settings) -> Database:
     except StorageError as error:
         raise RatchetError(error.message, remedy=error.remedy) from error
     return db
+
+
+def import_study(db_url: str | None, source: Path, *, name: str | None) -> StudyRecord:
+    """Store an exported study in the database; under another name it gets another id too.
+
+    Raises:
+        BadInput: the file cannot be read or is no export.
+        Conflict: the study is there already.
+    """
+    db = open_migrated(settings_for(db_url))
+    try:
+        with source.open("rb") as file, db.write() as conn:
+            return transfer.import_study(conn, file, name=name, new_id=uuid.uuid4().hex[:12] if name else None)
+    except OSError as error:
+        raise BadInput(f"cannot read {source}: {error.strerror}", remedy="check the path") from error
+    except Corrupt as error:
+        raise BadInput(f"{source}: {error.message}", remedy=error.remedy) from error
+    except Duplicate as error:
+        raise Conflict(
+            error.message, remedy="give it another name with --name, or delete the one that is there"
+        ) from error
+    finally:
+        db.close()

@@ -23,11 +23,12 @@ from optimizer.lease import LeaseKeeper
 from optimizer.settings import Settings
 from optimizer.spec import StudySpec
 from optimizer.studies import StudyState
-from optimizer.worker import advance, worker_name
+from optimizer.worker import advance_everywhere, worker_name
 from storage.engine import Database
 from storage.records import StudyRecord
 
 RETRY_S = 1.0
+INTERRUPTED = "interrupted in the terminal; run the same command again to go on"
 ENDED = {StudyState.FINISHED, StudyState.FAILED, StudyState.NEEDS_ATTENTION, StudyState.PAUSED}
 
 
@@ -47,7 +48,7 @@ class Foreground:
         self._study_id = study.id
         self._settings = settings
         self._owner = worker_name()
-        self._keeper: LeaseKeeper | None = None
+        self._keepers: list[LeaseKeeper] = []
         self._interrupts = 0
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="foreground", daemon=True)
@@ -68,15 +69,14 @@ class Foreground:
         """Whatever became of the view, the host gets its server back before this process ends."""
         if self._thread.is_alive():
             self._interrupts += 1
-            if self._keeper is not None:
-                self._keeper.interrupt("the view broke; run the same command again to go on")
+            self._interrupt("the view broke; run the same command again to go on")
             self._thread.join()
 
     def _work(self) -> None:
         clock = SystemClock()
         try:
-            while studies.get(self._db, self._study_id).state not in ENDED:
-                advance(self._db, self._study_id, owner=self._owner, settings=self._settings, on_lease=self._leased)
+            while (study := studies.get(self._db, self._study_id)).state not in ENDED:
+                advance_everywhere(self._db, study, owner=self._owner, settings=self._settings, on_lease=self._leased)
                 if self._interrupts:
                     return
                 if studies.get(self._db, self._study_id).state not in ENDED:
@@ -85,9 +85,13 @@ class Foreground:
             self._error = error
 
     def _leased(self, keeper: LeaseKeeper) -> None:
-        self._keeper = keeper
+        self._keepers.append(keeper)
         if self._interrupts:
-            keeper.interrupt("interrupted in the terminal; run the same command again to go on")
+            keeper.interrupt(INTERRUPTED)
+
+    def _interrupt(self, reason: str) -> None:
+        for keeper in self._keepers:
+            keeper.interrupt(reason)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -100,8 +104,7 @@ class Foreground:
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         self._interrupts += 1
-        if self._keeper is not None:
-            self._keeper.interrupt("interrupted in the terminal; run the same command again to go on")
+        self._interrupt(INTERRUPTED)
         if self._interrupts == 1:
             say("stopping: the trial ends now and the server that was there before is put back")
         else:

@@ -13,6 +13,8 @@ from api.cli.remote import api_options, connect, json_option
 from api.cli.tables import print_table
 from optimizer.spec import load_yaml, read_text
 
+OWN_FILES = {"optuna": ".optuna.db", "whole": ".ratchet.gz"}
+"""Forms that are no text, with the ending of their file."""
 ENDED = frozenset({"finished", "failed", "needs_attention", "paused"})
 
 
@@ -153,23 +155,45 @@ def report(study_id: str, form: str, output: Path | None, api: str, key: str | N
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["csv", "json", "optuna"]),
+    type=click.Choice(["csv", "json", "optuna", "whole"]),
     default="json",
     show_default=True,
     help="Form of the export.",
 )
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="A file; default: stdout (optuna: NAME.optuna.db)."
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="A file; default: stdout (optuna: NAME.optuna.db, whole: NAME.ratchet.gz).",
 )
 @api_options
 def export(study_id: str, form: str, output: Path | None, api: str, key: str | None) -> None:
-    """Export a study as CSV, JSON, or a SQLite file that Optuna opens."""
+    """Export a study as CSV, JSON, a SQLite file that Optuna opens, or whole: what `ratchet study import` reads."""
     with connect(api, key) as ratchet:
         name = ratchet.study(study_id)["name"]
         content = ratchet.export(study_id, form)
-    if output is None and form == "optuna":
-        output = Path(f"{name}.optuna.db")
+    if output is None and form in OWN_FILES:
+        output = Path(f"{name}{OWN_FILES[form]}")
     _write(content, output)
+
+
+@study.command("import")
+@click.argument("source", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--name", help="Another name, beside a study that has this one.")
+@click.option("--db", "db_url", metavar="URL", help="Database URL (or RATCHET_DB_URL), not of the service.")
+@json_option
+def import_(source: Path, name: str | None, db_url: str | None, as_json: bool) -> None:
+    """Store a study from FILE, which `ratchet study export --format whole` wrote, in a database of either kind.
+
+    Everything measured comes back exactly. A study that was at work arrives paused.
+    """
+    from api.cli.database import import_study
+
+    made = import_study(db_url, source, name=name)
+    if as_json:
+        print_json({"id": made.id, "name": made.name, "state": made.state})
+    else:
+        click.echo(f"{made.id}  {made.name}  {made.state}")
 
 
 @study.command()

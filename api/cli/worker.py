@@ -21,7 +21,8 @@ def worker(db_url: str | None, name: str | None) -> None:
     """Work on queued studies until stopped; then pause what runs and put the original servers back."""
     from api.cli.database import open_migrated, settings_for
     from api.serve import RESTORE_TIMEOUT_S, configure_logging
-    from optimizer.worker import Worker
+    from optimizer.dispatch.choose import make_worker
+    from optimizer.housekeeping import Housekeeper
 
     configure_logging()
     settings = settings_for(db_url)
@@ -34,13 +35,15 @@ def worker(db_url: str | None, name: str | None) -> None:
         asked.set()
 
     before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
-    works = Worker(db, name=name, settings=settings)
+    works, housekeeper = make_worker(db, name=name, settings=settings), Housekeeper(db, settings)
     works.start()
+    housekeeper.start()
     say(f"worker {works.name} on {db.name}")
     try:
         while not asked.wait(1.0):
             pass
         say("stopping: what runs is paused and home is put back")
+        housekeeper.stop()
         clean = works.stop(RESTORE_TIMEOUT_S)
     finally:
         for number, handler in before.items():

@@ -118,7 +118,7 @@ def set_stage(assets: Assets, say: Callable[[str], None]) -> Iterator[Stage]:
     sshd: subprocess.Popen[bytes] | None = None
     stage: Stage | None = None
     try:
-        sshd, facts = _start_sshd(folder)
+        sshd, facts = start_sshd(folder)
         port = free_port()
         command = [
             *assets.command,
@@ -153,11 +153,11 @@ def set_stage(assets: Assets, say: Callable[[str], None]) -> Iterator[Stage]:
         if stage is not None:
             take_down(stage)
         if sshd is not None:
-            _end(sshd)
+            end_process(sshd)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start_sshd(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
+def start_sshd(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
     with (folder / "sshd.log").open("wb") as errors:
         sshd = subprocess.Popen(
             [sys.executable, "-m", "api.demo.sshd", str(folder)],
@@ -190,7 +190,7 @@ def take_down(stage: Stage) -> None:
     """Stop everything that the demo started on its host: the guard, what carries our run ids, and home."""
     with suppress(ChildProcessError):
         if stage.home.poll() is None:
-            _end(stage.home)
+            end_process(stage.home)
     run_dir = str(stage.folder / "run")
     with suppress(RatchetError):
         link = connect.open_link(HostEntry.model_validate(stage.host_entry()), known_host_key=None)
@@ -203,7 +203,7 @@ def take_down(stage: Stage) -> None:
             link.close()
 
 
-def _end(process_: subprocess.Popen[bytes]) -> None:
+def end_process(process_: subprocess.Popen[bytes]) -> None:
     if process_.stdin is not None:
         process_.stdin.close()
     process_.terminate()

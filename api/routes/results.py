@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from enum import StrEnum
 from typing import Any
 
 from fastapi import APIRouter, Response
 
 from api import views
+from api.auth import KeyScope
 from api.deps import Use, Viewer
 from api.documented import problems
 from api.idempotency import ApiRoute
+from api.problems import ApiProblem
 from api.reports import build, export, html, markdown
 from api.reports.importance import importance
 from api.reports.optuna_file import optuna_file
 from api.schemas import BestOut, ImportanceOut, VerdictOut
+from optimizer import studies as verbs
+from storage import transfer
+from storage.engine import Database
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["results"], route_class=ApiRoute)
 REPORT_CSP = (
@@ -37,6 +43,7 @@ class ExportFormat(StrEnum):
     CSV = "csv"
     JSON = "json"
     OPTUNA = "optuna"
+    WHOLE = "whole"
 
 
 @router.get("/best", response_model=BestOut, responses=problems(404))
@@ -94,13 +101,20 @@ def get_report(study_id: str, use: Use, _: Viewer, format: ReportFormat = Report
                 "text/csv": {"schema": {"type": "string"}},
                 "application/json": {"schema": {"type": "object"}},
                 "application/vnd.sqlite3": {"schema": {"type": "string", "format": "binary"}},
+                "application/gzip": {"schema": {"type": "string", "format": "binary"}},
             },
         }
     },
     response_class=Response,
 )
-def get_export(study_id: str, use: Use, _: Viewer, format: ExportFormat = ExportFormat.JSON) -> Response:  # noqa: A002
-    """Read the study as CSV (a line per start), JSON, or an SQLite file that Optuna opens."""
+def get_export(study_id: str, use: Use, who: Viewer, format: ExportFormat = ExportFormat.JSON) -> Response:  # noqa: A002
+    """Read the study as CSV (a line per start), JSON, an SQLite file that Optuna opens, or whole, to be imported."""
+    if format is ExportFormat.WHOLE:
+        if not who.may(KeyScope.OPERATOR):
+            raise ApiProblem(
+                403, "a whole study is for a key with the scope operator: it has values of home's environment"
+            )
+        return _whole(use.db, study_id)
     data = build.collect(use.db, study_id)
     name = data.study.name
     if format is ExportFormat.CSV:
@@ -108,6 +122,13 @@ def get_export(study_id: str, use: Use, _: Viewer, format: ExportFormat = Export
     if format is ExportFormat.OPTUNA:
         return _file(optuna_file(use.db, data.study), "application/vnd.sqlite3", f"{name}.optuna.db")
     return _file(export.to_json(data).encode(), "application/json", f"{name}.json")
+
+
+def _whole(db: Database, study_id: str) -> Response:
+    name, content = verbs.get(db, study_id).name, io.BytesIO()
+    with db.read() as conn:
+        transfer.export_study(conn, name, content)
+    return _file(content.getvalue(), "application/gzip", f"{name}.ratchet.gz")
 
 
 def _file(content: bytes, media_type: str, name: str) -> Response:

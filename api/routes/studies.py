@@ -35,7 +35,7 @@ Verb = Callable[..., StudyRecord]
 def create_study(body: Document, response: Response, use: Use, who: Operator, start: bool = False) -> Any:
     """Create a study from a specification; with `start=true` also queue it."""
     spec = parse_study(body)
-    _check_host(spec, use, who)
+    _check_hosts(spec, use, who)
     window_id = _window_id(use.db, spec.window)
     record = verbs.create(use.db, spec, now=use.now())
     if window_id is not None:
@@ -173,13 +173,15 @@ def _steer(use: Services, verb: Verb, study_id: str) -> Any:
         return views.study(record, trials.count_by_state(conn, record.id))
 
 
-def _check_host(spec: StudySpec, use: Services, who: Principal) -> None:
+def _check_hosts(spec: StudySpec, use: Services, who: Principal) -> None:
     """An inline host is a new host, or a changed one: that is an admin's to say."""
-    if not isinstance(spec.host, HostEntry) or who.may(KeyScope.ADMIN):
+    if who.may(KeyScope.ADMIN):
         return
+    inline = [host for host in spec.all_hosts if isinstance(host, HostEntry)]
     with use.db.read() as conn:
-        known = hosts.find(conn, spec.host.name)
-    if known is None or known.entry != spec.host.model_dump(mode="json"):
+        known = {host.name: hosts.find(conn, host.name) for host in inline}
+    stored = {name: record.entry for name, record in known.items() if record is not None}
+    if any(stored.get(host.name) != host.model_dump(mode="json") for host in inline):
         raise ApiProblem(
             403,
             "a specification that brings its own host needs a key with the scope admin",

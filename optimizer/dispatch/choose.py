@@ -26,9 +26,9 @@ class Dispatcher(Protocol):
 def make_worker(db: Database, *, name: str | None = None, settings: Settings | None = None) -> Dispatcher:
     """Return the worker for a database. It is not started yet."""
     if db.is_sqlite:
-        from optimizer.worker import Worker
+        from optimizer.dispatch.inline import InlineWorker
 
-        return Worker(db, name=name, settings=settings)
+        return InlineWorker(db, name=name, settings=settings)
     from optimizer.dispatch.procrastinate import ProcrastinateWorker
 
     return ProcrastinateWorker(db, name=name, settings=settings)

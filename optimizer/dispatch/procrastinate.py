@@ -19,7 +19,7 @@ import structlog
 from procrastinate import App, PsycopgConnector, exceptions
 from procrastinate import __version__ as procrastinate_version
 
-from optimizer import windowing, worker
+from optimizer import share, windowing, worker
 from optimizer.clock import Clock, SystemClock
 from optimizer.errors import BadInput
 from optimizer.lease import LeaseKeeper
@@ -47,7 +47,7 @@ SCHEMA_LOCK = 0x4A_4F_42_53
 
 @dataclass(frozen=True)
 class Job:
-    """One study that should be looked at."""
+    """One study that should be looked at on one of its hosts."""
 
     study_id: str
     host: str
@@ -55,7 +55,7 @@ class Job:
 
 
 class ProcrastinateWorker:
-    """A background thread that advances studies whose jobs it gets. Same surface as `worker.Worker`."""
+    """A background thread that advances studies whose jobs it gets. Same surface as `InlineWorker`."""
 
     def __init__(
         self, db: Database, *, name: str | None = None, clock: Clock | None = None, settings: Settings | None = None
@@ -91,7 +91,7 @@ class ProcrastinateWorker:
         with self._lock:
             keepers, running = list(self._keepers.values()), list(self._running.values())
         for keeper in keepers:
-            keeper.interrupt("the service was shut down; resume the study to go on")
+            keeper.interrupt(worker.SHUT_DOWN)
         left = wait(running, timeout=timeout_s).not_done
         loop, main = self._loop, self._main
         if loop is not None and main is not None:
@@ -158,7 +158,7 @@ class ProcrastinateWorker:
         def remember(keeper: LeaseKeeper) -> None:
             self._keepers[host] = keeper
             if self._stopping.is_set():
-                keeper.interrupt("the service was shut down; resume the study to go on")
+                keeper.interrupt(worker.SHUT_DOWN)
 
         try:
             worker.advance(
@@ -166,6 +166,7 @@ class ProcrastinateWorker:
                 study_id,
                 owner=self.name,
                 settings=self._settings,
+                host=host,
                 clock=self._clock,
                 on_lease=remember,
             )
@@ -196,9 +197,9 @@ class ProcrastinateWorker:
 
 
 async def _defer(advance: Any, job: Job) -> None:
-    """Make a job unless one for this study is waiting."""
+    """Make a job unless one for this study on this host is waiting."""
     configured = advance.configure(
-        lock=f"host:{job.host}", queueing_lock=f"study:{job.study_id}", priority=job.priority
+        lock=f"host:{job.host}", queueing_lock=f"study:{job.study_id}:{job.host}", priority=job.priority
     )
     with contextlib.suppress(exceptions.AlreadyEnqueued):
         await configured.defer_async(study_id=job.study_id, host=job.host)
@@ -208,13 +209,15 @@ def workable(db: Database, clock: Clock) -> list[Job]:
     """Return the studies that could go on now: asked to, their window open, and nobody at work on their host."""
     now = clock.now()
     with db.read() as conn:
-        found = studies.list_studies(conn, limit=1000, state=worker.WORKABLE)
+        found = studies.list_studies(conn, limit=1000, state=share.WORKABLE)
         busy = {lease.host for lease in leases.list_leases(conn) if lease.until > now}
     urgent = {StudyState.STOPPING: 2_000_000, StudyState.RUNNING: 1_000_000}
     return [
-        Job(study.id, study.host, study.priority + urgent.get(StudyState(study.state), 0))
+        Job(study.id, host, study.priority + urgent.get(StudyState(study.state), 0))
         for study in found
-        if study.host not in busy and _may_go_on(db, study, clock)
+        if _may_go_on(db, study, clock)
+        for host in share.due_hosts(db, study)
+        if host not in busy
     ]
 
 

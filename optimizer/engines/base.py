@@ -235,6 +235,9 @@ class EngineModule(Protocol):
     def running_config(self, info: Mapping[str, Any]) -> dict[str, FlagValue]:
         """Read the parts of the running configuration that the info endpoint shows, under our flag names."""
 
+    def running_from_log(self, log_text: str) -> dict[str, FlagValue]:
+        """Read what the log's start says of the running configuration; the info endpoint has the last word."""
+
     def identity_matches(self, info: Mapping[str, Any], served_model: str) -> bool:
         """Say whether the info endpoint (or model list) shows the alias of our plan."""
 

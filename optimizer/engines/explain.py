@@ -70,6 +70,8 @@ def _is_death(event: Event) -> bool:
 
 def _survived(found: Walk, event: Event, context: FailureContext) -> bool:
     """Say whether the server went on after an event as if nothing had happened."""
+    if event.cause.fatal:
+        return any(at > event.index and stage is Stage.READY for at, stage, _ in found.stages_at)
     if any(at > event.index for at in found.ready_at):
         return True
     tier = event.cause.tier

@@ -98,6 +98,11 @@ class EnginePackage:
         config: dict[str, FlagValue] = self._part("readiness").running_config(info)
         return config
 
+    def running_from_log(self, log_text: str) -> dict[str, FlagValue]:
+        """Nothing: most engines say all there is at their info endpoint."""
+        del log_text
+        return {}
+
     def identity_matches(self, info: Mapping[str, Any], served_model: str) -> bool:
         """Say whether the info endpoint or the model list shows our alias."""
         matches: bool = self._part("readiness").identity_matches(info, served_model)

@@ -101,9 +101,8 @@ class SearchStudy:
         """
         trials = self._trials()
         for trial in trials:
-            if trial.state is TrialState.WAITING and self._storage.set_trial_state_values(
-                trial._trial_id, TrialState.RUNNING
-            ):
+            mine = trial.state is TrialState.WAITING and not _asked_elsewhere(trial, host)
+            if mine and self._storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING):
                 return self._suggestion(trial.number, asked(trial))
         for _ in range(MAX_RACES):
             candidate = self.sampler.propose(trials, self.space)
@@ -180,23 +179,24 @@ class SearchStudy:
         """Add something measured without being asked (the baseline, an earlier study); return its Optuna number."""
         config = self.space.normalise(params)
         candidate = self.space.check(config).candidate
-        attrs = {"canonical_key": candidate.key if candidate else "", "added": True}
+        attrs = {"canonical_key": candidate.key if candidate else "", "added": True, "host": result.host}
         number = self._create(config, TrialState.RUNNING, attrs)
         self.tell(number, result)
         return number
 
-    def reconcile(self, records: Sequence[RecordedTrial], *, alive: Collection[int] = ()) -> Reconciled:
+    def reconcile(self, records: Sequence[RecordedTrial], *, alive: Collection[int] = (), host: str = "") -> Reconciled:
         """Bring the Optuna study in line with our records after a stop of any kind.
 
         What was recorded but not told is told; what was interrupted is closed and queued again; what Optuna does not
-        know (its file was lost) is added. `alive` are Optuna numbers still running, which are left alone.
+        know (its file was lost) is added. `alive` are Optuna numbers still running, which are left alone. With `host`,
+        what other hosts asked for is left to them; `records` are then those of this host.
         """
         ended = {r.optuna_number: r for r in records if r.optuna_number is not None and r.state in ENDED}
         told: list[int] = []
         requeued: list[int] = []
         trials = self._trials()
         for trial in trials:
-            if trial.state is not TrialState.RUNNING or trial.number in alive:
+            if trial.state is not TrialState.RUNNING or trial.number in alive or _asked_elsewhere(trial, host):
                 continue
             record = ended.get(trial.number)
             if record is not None and self._same(trial, record):
@@ -204,7 +204,7 @@ class SearchStudy:
                 told.append(trial.number)
             else:
                 self.tell(trial.number, Result(None, Outcome.INFRASTRUCTURE, failure="interrupted"))
-                requeued += self._requeue(trial)
+                requeued += [] if trial.user_attrs.get("added") else self._requeue(trial)
         known = {t.number for t in trials}
         lost = [r for n, r in ended.items() if n not in known]
         renumbered = {r.number: self.add_observation(r.params, result_of(r)) for r in lost}
@@ -217,7 +217,8 @@ class SearchStudy:
         candidate = self.space.check(asked(trial)).candidate
         if candidate is None:
             return []
-        return [self._create(candidate.params, TrialState.WAITING, {"canonical_key": candidate.key, "queued": True})]
+        attrs = {"canonical_key": candidate.key, "queued": True, "host": trial.user_attrs.get("host")}
+        return [self._create(candidate.params, TrialState.WAITING, attrs)]
 
     # -- knowing -------------------------------------------------------------------------------------------------
 
@@ -276,6 +277,11 @@ class SearchStudy:
         except KeyError as error:
             raise NotFound(f"study {self.study.study_name} has no trial {number}") from error
         return self._storage.get_trial(trial_id)
+
+
+def _asked_elsewhere(trial: FrozenTrial, host: str) -> bool:
+    """Say whether another host than this asked for a trial; what nobody asked for is everybody's."""
+    return bool(host) and trial.user_attrs.get("host", host) != host
 
 
 def _fingerprint(space: CanonicalSpace) -> str:

@@ -13,9 +13,9 @@ from api.demo import assets
 from api.demo.stage import Stage, build_spec, set_stage
 from optimizer import studies
 from optimizer.clock import SystemClock
+from optimizer.dispatch.inline import InlineWorker
 from optimizer.settings import Settings
 from optimizer.studies import StudyState
-from optimizer.worker import Worker
 from storage import events, trials, windows
 from storage.engine import open_database
 from storage.migrate import upgrade
@@ -56,7 +56,7 @@ def test_a_study_goes_on_over_short_nights_and_home_is_back_before_each_ends(sta
     spec = spec.model_copy(update={"budget": spec.budget.model_copy(update={"confirm_restarts": 6, "candidates": 1})})
     study = studies.create(db, spec, now=clock.now())
     studies.start(db, study.id, now=clock.now())
-    worker = Worker(db, clock=clock, settings=Settings(worker_poll_s=0.2))
+    worker = InlineWorker(db, clock=clock, settings=Settings(worker_poll_s=0.2))
     worker.start()
     try:
         for night in range(NIGHTS):

@@ -121,6 +121,14 @@ CAUSES = (
         unless=r"custom allreduce is disabled|disabling custom|to silence this warning|no such file or directory",
     ),
     cause(
+        "scheduler_crash",
+        C,
+        r"errordevicelost|error_device_lost|\bdevice lost on \w+|devicelosterror",
+        fatal=True,
+        summary="the driver reset the GPU under the server",
+        remedy="lower {chunk} or {ctx}, or use another driver or build; the kernel log tells more",
+    ),
+    cause(
         "custom_allreduce_failed",
         G,
         r"file \".{0,200}custom_all_?reduce\w*\.py\"",

@@ -66,6 +66,7 @@ CAUSES = (
         r"hccl.{0,40}(?:timeout|fail)|ei\d{4}: |notify wait timeout|hcomm.{0,40}fail",
         r"nvshmem.{0,80}(?:error|fail|abort)|deepep.{0,60}(?:timeout|error)",
         r"deep_ep.{0,80}(?:timeout|timed out|failed)|deepep timeout check failed",
+        r"assertion failed: \S*(?:deepep|nvshmem)",
         r"torch\.distributed\.disterror|init_process_group.{0,80}(?:timed out|fail)",
         r"rendezvous.{0,60}(?:timed out|timeout|failed|closed)|rendezvoustimeout",
         r"client socket has timed out|distnetworkerror|diststoreerror|"

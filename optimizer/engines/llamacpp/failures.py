@@ -90,7 +90,14 @@ CAUSES = (
     cause(
         "model_not_found",
         D,
-        r"failed to open gguf file '(?P<what>[^']{0,200})'|failed to open (?P<other>\S{0,200}\.gguf)",
+        r"failed to open gguf file '(?P<what>[^']{1,200})'",
+        summary="the file {what} cannot be opened",
+        remedy="correct the path where it was given (--model, --model-draft, --lora, --mmproj)",
+    ),
+    cause(
+        "model_not_found",
+        D,
+        r"failed to open (?P<other>\S{0,200}\.gguf)",
         r"(?P<any>\S+): failed to open .{0,200}no such file|error: failed to open file",
         r"corrupted or incomplete|not within (?:the )?file bounds|unexpectedly reached end of file",
         r"invalid magic characters|failed to read magic|bad magic",

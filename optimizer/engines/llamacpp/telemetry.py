@@ -17,7 +17,7 @@ from optimizer.engines.numbers import NUMBER, as_float, as_int
 _N = rf"({NUMBER})"
 _TASK = re.compile(r"\bid\s*(\d{1,6})\s*\|\s*task\s*(-?\d{1,12})")
 _HEADER = re.compile(r"print_timing\w*:\s*id\s*\d+\s*\|\s*task\s*-?\d+\s*\|?\s*$")
-_QUICK = re.compile(r"time\s*=|accept|n_draft|n_decoded|print_timing|graphs reused")
+_QUICK = re.compile(r"time\s*=|accept|n_draft|n_decoded|n_gen|print_timing|graphs reused")
 
 
 def _timing(label: str) -> re.Pattern[str]:
@@ -34,7 +34,7 @@ _DRAFT = re.compile(
     rf"draft\s*acceptance\s*(?:rate)?\s*=\s*{_N}\s*\(\s*(\d+)\s*accepted\s*/\s*(\d+)\s*generated\s*\)"
     rf"(?:\s*,\s*mean\s*len\s*=\s*{_N})?"
 )
-_PROGRESS = re.compile(rf"n_decoded\s*=\s*(\d+)\s*,\s*tg\s*=\s*{_N}\s*t/s(?:\s*,\s*tg_3s\s*=\s*{_N}\s*t/s)?")
+_PROGRESS = re.compile(rf"n_(?:decoded|gen)\s*=\s*(\d+)\s*,\s*tg\s*=\s*{_N}\s*t/s(?:\s*,\s*tg_3s\s*=\s*{_N}\s*t/s)?")
 _LOOKUP: tuple[tuple[str, re.Pattern[str], Callable[[str], Any]], ...] = (
     ("drafted", re.compile(r"^\s*n_drafted\s*=\s*(\d+)"), as_int),
     ("accepted", re.compile(r"^\s*n_accept\s*=\s*(\d+)"), as_int),

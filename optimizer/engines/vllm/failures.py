@@ -36,6 +36,27 @@ CAUSES = (
         remedy="lower {ctx} (the message may estimate a value), raise {mem}, or use {kvdtype}",
     ),
     cause(
+        "oom_kv_cache",
+        D,
+        r"is less than requested memory for kv",
+        summary="the KV cache asked for is larger than the memory that is free",
+        remedy="lower VLLM_CPU_KVCACHE_SPACE (it beats --kv-cache-memory-bytes), or {mem} where neither is given",
+    ),
+    cause(
+        "unsupported_combination",
+        D,
+        r"user-specified max_model_len \(?(?P<asked>\d+)\)? is greater than the derived",
+        summary="the context asked for ({asked}) is longer than the model was made for",
+        remedy="lower {ctx}; the line names the model's own limit",
+    ),
+    cause(
+        "unsupported_combination",
+        D,
+        r"not enough allowed numa nodes to bind threads",
+        summary="the CPU backend wants a NUMA node for each rank, and the host has fewer",
+        remedy="lower {tp}, or bind threads by hand with VLLM_CPU_OMP_THREADS_BIND",
+    ),
+    cause(
         "oom_runtime",
         C,
         r"out of memory occurred when warming up (?:sampler|pooler)",

@@ -480,7 +480,9 @@ r_clean() {
     } | while IFS= read -r r_f; do
         [ -n "$r_open" ] || r_open=$(ls -l /proc/[0-9]*/fd 2>/dev/null)
         case $r_open in *"-> $r_f"*) continue ;; esac
-        grep -qF -- "$r_f" /proc/[0-9]*/maps 2>/dev/null || rm -f "$r_f"
+        # A mapping is told by its inode: whoever made a semaphore has it mapped under the name that it was born with.
+        r_inode=$(ls -i "$r_f" 2>/dev/null) && r_inode=${r_inode#"${r_inode%%[0-9]*}"}
+        grep -q -- " ${r_inode%% *} */" /proc/[0-9]*/maps 2>/dev/null || rm -f "$r_f"
     done
 }
 

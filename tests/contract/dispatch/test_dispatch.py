@@ -42,7 +42,8 @@ class Work:
         with db.read() as conn:
             study = studies.get(conn, study_id)
         ttl_s, renew_s = settings.lease_ttl_s, settings.lease_renew_s
-        keeper = lease.claim(db, study.host, owner, study_id, clock=CLOCK, ttl_s=ttl_s, renew_s=renew_s)
+        host = kwargs.get("host") or study.host
+        keeper = lease.claim(db, host, owner, study_id, clock=CLOCK, ttl_s=ttl_s, renew_s=renew_s)
         if keeper is None:
             return
         kwargs["on_lease"](keeper)
@@ -57,18 +58,19 @@ class Work:
                 if keeper.interrupted:
                     break
                 time.sleep(0.02)
-            self.spans.append((study_id, study.host, began, time.monotonic()))
+            self.spans.append((study_id, host, began, time.monotonic()))
             state = "paused" if keeper.interrupted else "finished"
             with db.write() as conn:
                 studies.move(conn, study_id, from_states=list(worker.WORKABLE), to=state, now=CLOCK.now())
 
 
-def queue(db: Database, study_id: str, host: str, *, priority: int = 0, state: str = "queued") -> None:
+def queue(db: Database, study_id: str, *names: str, priority: int = 0, state: str = "queued") -> None:
     with db.write() as conn:
-        if hosts.find(conn, host) is None:
-            hosts.put(conn, HostRecord(host, {}, CLOCK.now()))
-        record = StudyRecord(study_id, study_id, state, host, "sglang", {}, CLOCK.now(), priority=priority)
-        studies.create(conn, record)
+        for host in names:
+            if hosts.find(conn, host) is None:
+                hosts.put(conn, HostRecord(host, {}, CLOCK.now()))
+        record = StudyRecord(study_id, study_id, state, names[0], "sglang", {}, CLOCK.now(), priority=priority)
+        studies.create(conn, record, hosts=names)
 
 
 def state_of(db: Database, study_id: str) -> str:
@@ -84,7 +86,9 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
 
 
 def make_inline(db: Database, name: str) -> Any:
-    return worker.Worker(db, name=name, settings=SETTINGS)
+    from optimizer.dispatch.inline import InlineWorker
+
+    return InlineWorker(db, name=name, settings=SETTINGS)
 
 
 def make_procrastinate(db: Database, name: str) -> Any:
@@ -171,6 +175,20 @@ def test_hosts_go_side_by_side_and_each_one_study_at_a_time(
     assert by_host["box-0"][0][0] < by_host["box-1"][0][1], "the other host did not wait"
     assert by_host["box-1"][0][0] < by_host["box-0"][0][1]
     assert sorted(span[0] for span in work.spans) == [f"s{index}" for index in range(6)], "nothing twice"
+
+
+def test_a_study_over_several_hosts_is_worked_on_everywhere_at_once(
+    kind: tuple[Database, Make], work: Work, started: Started
+) -> None:
+    db, make = kind
+    work.until_interrupted = True
+    queue(db, "wide", "box-1", "box-2", "box-3")
+    for name in ("w1", "w2"):
+        started(make(db, name))
+    wait_until(lambda: work.began == 3)
+    for one in started.workers:
+        assert one.stop(20)
+    assert sorted(span[1] for span in work.spans) == ["box-1", "box-2", "box-3"]
 
 
 def test_an_urgent_study_goes_first(kind: tuple[Database, Make], work: Work, started: Started) -> None:

@@ -10,7 +10,7 @@ import optuna
 import pytest
 import sqlalchemy as sa
 
-from storage import events, migrate, studies, tables, trials
+from storage import events, migrate, shares, studies, tables, trials
 from storage.engine import Database, open_database
 from storage.errors import SchemaOutdated
 from tests.contract.storage import samples
@@ -105,3 +105,21 @@ def test_several_that_start_at_once_make_one_schema(db: Database) -> None:
         thread.join()
     assert results == [migrate.head()] * 4
     assert migrate.differences(db) == []
+
+
+def test_studies_of_before_get_the_part_of_their_one_host(db: Database) -> None:
+    home = {"argv": ["serve"], "port": 1}
+    with db.write() as conn:
+        studies.create(conn, samples.study(home=home, state="running"))
+        studies.create(conn, samples.study(id="s2", name="other", home=home, state="finished"))
+        studies.create(conn, samples.study(id="s3", name="third", state="running"))
+    migrate.downgrade(db, "0001")
+    assert "shares" not in sa.inspect(db.engine).get_table_names()
+    assert migrate.upgrade(db) == migrate.head()
+    assert migrate.differences(db) == []
+    with db.read() as conn:
+        parts = {study: shares.for_study(conn, study) for study in ("s1", "s2", "s3")}
+    host = samples.study().host
+    assert [(p.host, p.home, p.taken) for p in parts["s1"]] == [(host, home, True)]
+    assert [(p.host, p.home, p.taken) for p in parts["s2"]] == [(host, home, False)]
+    assert [(p.host, p.home, p.taken) for p in parts["s3"]] == [(host, None, False)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage import idempotency, leases, series, studies, webhooks
+from storage import idempotency, leases, series, shares, studies, webhooks
 from storage.engine import Database
-from storage.errors import Missing, StaleFence
+from storage.errors import InvalidValue, Missing, StaleFence
 from storage.records import SeriesRecord, WebhookRecord
 from tests.contract.storage import samples
 from tests.contract.storage.samples import HOST, NOW, later
@@ -90,3 +90,32 @@ def test_messages_that_fail_are_due_later_or_given_up(db: Database) -> None:
         assert [m.state for m in webhooks.list_messages(conn, study_id="s1")] == ["given_up"]
         with pytest.raises(Missing):
             webhooks.sent(conn, 99, NOW)
+
+
+def test_a_study_has_a_part_on_each_of_its_hosts(db: Database) -> None:
+    with db.write() as conn:
+        studies.create(conn, samples.study(), hosts=["one", "two"])
+        shares.update(conn, "s1", "two", home={"argv": ["x"]}, taken=True, ending="paused", reason="asked")
+        shares.update(conn, "s1", "one", ending="finished")
+    with db.read() as conn:
+        one, two = shares.for_study(conn, "s1")
+        assert (one.host, one.position, one.home, one.taken, one.ending) == ("one", 0, None, False, "finished")
+        assert shares.get(conn, "s1", "two") == two
+        assert (two.position, two.home, two.taken, two.reason) == (1, {"argv": ["x"]}, True, "asked")
+        assert [s.id for s in studies.list_studies(conn, host="two")] == ["s1"]
+        assert studies.list_studies(conn, host="three") == []
+    with db.write() as conn:
+        shares.begin_again(conn, "s1")
+    with db.read() as conn:
+        assert [p.ending for p in shares.for_study(conn, "s1")] == ["finished", ""], (
+            "what has its result is not done again"
+        )
+        assert shares.get(conn, "s1", "two").taken
+    for wrong in ({"host": "three"}, {"study_id": "s9"}):
+        which = {"study_id": "s1", "host": "one", **wrong}
+        with pytest.raises(Missing), db.write() as conn:
+            shares.update(conn, **which, taken=True)
+        with pytest.raises(Missing), db.read() as conn:
+            shares.get(conn, **which)
+    with pytest.raises(InvalidValue), db.write() as conn:
+        shares.update(conn, "s1", "one", ending="tired")

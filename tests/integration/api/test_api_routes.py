@@ -184,6 +184,8 @@ def test_an_operator_brings_no_host_of_its_own(service: Service) -> None:
     service.make_keys()
     answer = service.call("POST", f"{V1}/studies", spec(host={"name": "own", "connection": "local"}), key="operator")
     assert answer.status_code == 403 and "admin" in answer.json()["detail"]
+    several = spec(hosts=[{"name": "own", "connection": "local"}]) | {"host": {"name": "own", "connection": "local"}}
+    assert service.call("POST", f"{V1}/studies", several, key="operator").status_code == 403
     with service.db.read() as conn:
         assert hosts.list_hosts(conn) == []
     assert service.call("POST", f"{V1}/hosts", HOST, key="admin").status_code == 201

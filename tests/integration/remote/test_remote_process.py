@@ -344,6 +344,27 @@ def test_shared_memory_of_a_killed_run_is_removed_and_nobody_elses(local_box: Bo
         theirs.unlink()
 
 
+def test_a_semaphore_that_somebody_else_made_stays(local_box: Box) -> None:
+    """Its maker has it mapped under another name; a program that starts children looks it up by name later."""
+    code = (
+        "import multiprocessing, time\n"
+        "lock = multiprocessing.get_context('spawn').Lock()\n"
+        "print(lock._semlock.name, flush=True); time.sleep(600)"
+    )
+    server = local_box.launch()
+    local_box.wait(server)
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout
+        made = Path("/dev/shm/sem." + other.stdout.readline().decode().strip().lstrip("/"))
+        assert made.exists()
+        local_box.stop(server)
+        assert made.exists()
+    finally:
+        other.terminate()
+        other.communicate()
+
+
 def test_a_full_disk_is_told_before_anything_is_stopped(local_box: Box, tmp_path: Path) -> None:
     fake = tmp_path / "bin"
     fake.mkdir()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import uuid
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
-from benchmarks.chaos.__main__ import night
+from benchmarks.chaos.night import Nights
 from benchmarks.chaos.stage import set_stage, verdict_on
 from storage.engine import open_database
 from tests.contract.storage.fixtures import BACKENDS
@@ -39,9 +38,10 @@ def url(request: pytest.FixtureRequest) -> Iterator[str | None]:
 def test_a_study_whose_worker_is_killed_three_times_ends_as_if_nothing_had_been(url: str | None) -> None:
     stage = set_stage(url)
     try:
-        for kill_after in KILL_AFTER:
-            assert night(stage, kill_after)[0] == -signal.SIGKILL
-        assert night(stage)[0] == 0
+        with Nights(stage.folder / "errors") as nights:
+            for kill_after in KILL_AFTER:
+                assert nights.run(stage.db.url, stage.study_id, kill_after).killed
+            assert nights.run(stage.db.url, stage.study_id).code == 0
         assert verdict_on(stage) == []
     finally:
         stage.close()

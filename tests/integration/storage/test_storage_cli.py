@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from api.cli.main import main
-from storage import migrate, studies
+from storage import migrate, studies, transfer, trials
 from storage.engine import Database, open_database
 from tests.contract.storage import samples
 from tests.contract.storage.filled import fill
@@ -22,8 +22,11 @@ class Cli:
         self._capsys = capsys
 
     def __call__(self, *arguments: str) -> tuple[int, Any, str]:
+        return self.run("db", *arguments)
+
+    def run(self, *arguments: str) -> tuple[int, Any, str]:
         with pytest.raises(SystemExit) as ended:
-            main(["db", *arguments])
+            main(list(arguments))
         out, err = self._capsys.readouterr()
         code = ended.value.code
         return (code if isinstance(code, int) else 0), json.loads(out) if "--json" in arguments else out, err
@@ -105,4 +108,27 @@ def test_a_database_is_copied(cli: Cli, sqlite_db: Database, tmp_path: Path) -> 
     other = open_database(target)
     with other.read() as conn:
         assert studies.get(conn, "s1").name == "study-s1"
+    other.close()
+
+
+def test_a_whole_study_is_imported_from_a_file(cli: Cli, sqlite_db: Database, tmp_path: Path) -> None:
+    with sqlite_db.write() as conn:
+        fill(conn)
+    exported = tmp_path / "s1.ratchet.gz"
+    with exported.open("wb") as out, sqlite_db.read() as conn:
+        transfer.export_study(conn, "s1", out)
+    url = f"sqlite:///{tmp_path / 'other.db'}"
+    wrong = tmp_path / "wrong"
+    wrong.write_text("no export")
+    assert cli.run("study", "import", str(exported), "--db", url, "--json")[1]["id"] == "s1"
+    code, _, said = cli.run("study", "import", str(exported), "--db", url)
+    assert (code, "--name" in said) == (1, True)
+    beside = cli.run("study", "import", str(exported), "--db", url, "--name", "beside", "--json")[1]
+    assert beside["name"] == "beside" and beside["id"] != "s1"
+    for unreadable in (wrong, tmp_path / "missing"):
+        assert cli.run("study", "import", str(unreadable), "--db", url)[0] == 2
+    other = open_database(url)
+    with other.read() as conn:
+        assert len(studies.list_studies(conn)) == 2
+        assert len(trials.list_trials(conn, beside["id"])) == len(trials.list_trials(conn, "s1")) == 3
     other.close()

@@ -116,23 +116,26 @@ def _request(prompt: str, level: int, speed: float) -> RequestRecord:
     )
 
 
-def open_synthetic(db: Database, spec: StudySpec, study_id: str) -> StudyRun:
+def open_synthetic(
+    db: Database, spec: StudySpec, study_id: str, *, host: HostEntry | None = None, optuna_url: str = "memory"
+) -> StudyRun:
     """Return a StudyRun over a real database and search, with no host behind it."""
     with db.read() as conn:
         study = studies.get(conn, study_id)
-    assert isinstance(spec.host, HostEntry)
+    host = host or spec.host  # type: ignore[assignment]
+    assert isinstance(host, HostEntry)
     engine = find_engine(spec.engine)
     from optimizer.search import spec_space
 
     space = spec_space.parse(spec.space.model_dump(exclude_none=True), presets={}, fixed=set(spec.launch.flags))
-    lease = claim(db, study.host, "synthetic", study.id, clock=SystemClock(), ttl_s=1e6, renew_s=1e6)
+    lease = claim(db, host.name, "synthetic", study.id, clock=SystemClock(), ttl_s=1e6, renew_s=1e6)
     assert lease is not None
     workload = workloads.from_spec(spec.workload)
     options = Options.for_objective(spec.objective.subject_to, spec.objective.levels)
     return StudyRun(
-        db=db, study=study, spec=spec, host=spec.host, engine=engine, version=None, hardware=SimpleNamespace(),  # type: ignore[arg-type]
+        db=db, study=study, spec=spec, host=host, engine=engine, version=None, hardware=SimpleNamespace(),  # type: ignore[arg-type]
         known_flags=frozenset(), workload=replace(workload, prompts=tuple(_named(workload.prompts))),
-        search=open_study("memory", study.id, space=CanonicalSpace(space), seed=spec.seed, options=options),
+        search=open_study(optuna_url, study.id, space=CanonicalSpace(space), seed=spec.seed, options=options),
         link=SimpleNamespace(name="synthetic", disturbances=0), lease=lease, clock=SystemClock(),  # type: ignore[arg-type]
     )  # fmt: skip
 

@@ -135,12 +135,12 @@ def test_the_mark_for_early_ends_goes_with_the_host(db: Database, monkeypatch: p
         phases.measure_baseline_once(run)
     best = {"threads": 4, "flash-attn": "on", "batch-size": 512}
     phases.attempt(run, Proposal("explore", "best", best))
-    mark = evidence.incumbent(run)
+    mark = evidence.incumbent(run, evidence.read(run))
     assert mark is not None and mark["code"] == pytest.approx(90 * 1.3, rel=0.01)
     world.pace = lambda proposal: 0.67
     for _ in range(2):
         phases.measure_baseline_once(run)
-    later = evidence.incumbent(run)
+    later = evidence.incumbent(run, evidence.read(run))
     assert later is not None and later["code"] == pytest.approx(0.67 * mark["code"], rel=0.01)
 
 

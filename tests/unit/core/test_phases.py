@@ -121,8 +121,8 @@ def test_no_effective_configuration_is_started_twice_while_exploring(
     play(run, world, monkeypatch)
     keys = [p.arm for p in world.started if p.kind == "explore"]
     assert len(keys) == len(set(keys))
-    baseline = evidence.complete(run, kind="baseline")[0].canonical_key
-    explored = [t.canonical_key for t in evidence.explored(run)]
+    baseline = evidence.read(run).complete("baseline")[0].canonical_key
+    explored = [t.canonical_key for t in evidence.read(run).explored]
     assert baseline not in explored
 
 
@@ -155,7 +155,7 @@ def test_faults_of_the_infrastructure_are_asked_again_and_teach_nothing(
     assert play(run, world, monkeypatch)["outcome"] == "win"
     again = [p.arm for p in world.started if p.attempt == 2]
     assert again == broke
-    assert len(evidence.explored(run)) == len({t.canonical_key for t in evidence.explored(run)})
+    assert len(evidence.read(run).explored) == len({t.canonical_key for t in evidence.read(run).explored})
 
 
 def test_a_fault_that_stays_stops_the_study_with_its_reason(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,9 @@ def test_a_stop_between_trials_loses_nothing_and_resuming_ends_the_same(
     before = len(world.started)
     verdict = play(run, world, monkeypatch)
     assert verdict["outcome"] == "win"
-    assert [p.kind for p in world.started].count("baseline") == 2 + len(evidence.explored(run)) // phases.BASELINE_EVERY
+    assert [p.kind for p in world.started].count("baseline") == 2 + len(
+        evidence.read(run).explored
+    ) // phases.BASELINE_EVERY
     assert len(world.started) > before
 
 

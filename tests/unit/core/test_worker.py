@@ -12,12 +12,13 @@ import yaml
 
 from optimizer import studies, worker
 from optimizer.clock import SystemClock
-from optimizer.errors import HostBusy, NeedsAttention, Stopped
+from optimizer.dispatch.inline import InlineWorker
+from optimizer.errors import HostBusy, NeedsAttention, PortTaken, Stopped, Unreachable
 from optimizer.lease import LeaseKeeper
 from optimizer.settings import Settings
 from optimizer.spec import parse_study
 from optimizer.studies import StudyState
-from storage import hosts
+from storage import hosts, shares
 from storage.engine import Database, open_database
 from storage.errors import DiskFull
 from storage.migrate import upgrade
@@ -83,13 +84,49 @@ def test_a_pause_pauses_and_a_stop_finishes(db: Database, monkeypatch: pytest.Mo
     assert play(db, monkeypatch, Stopped(studies.PAUSE_ASKED)).state == StudyState.PAUSED
 
 
+@pytest.mark.parametrize(("taken", "state"), [(False, StudyState.PAUSED), (True, StudyState.NEEDS_ATTENTION)])
+def test_a_host_out_of_reach_is_only_harmless_while_home_was_not_touched(
+    db: Database, monkeypatch: pytest.MonkeyPatch, taken: bool, state: StudyState
+) -> None:
+    study = queued(db)
+    with db.write() as conn:
+        shares.update(conn, study.id, study.host, taken=taken)
+
+    def out_of_reach(*_: Any) -> None:
+        raise Unreachable(study.host, "no route", remedy="look")
+
+    monkeypatch.setattr(worker, "open_run", out_of_reach)
+    worker.advance(db, study.id, owner="t", settings=QUICK)
+    row = studies.get(db, study.id)
+    assert row.state == state and "no route (look)" in row.state_reason
+
+
+def test_home_left_by_a_dead_worker_is_put_back_after_the_window(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = queued(db)
+    with db.write() as conn:
+        shares.update(conn, study.id, study.host, taken=True)
+    done: list[str] = []
+    monkeypatch.setattr(worker.windowing, "look", lambda *_: worker.windowing.WindowView(False, None, "it is day"))
+    monkeypatch.setattr(worker, "open_run", lambda db, study, spec, keeper, clock: FakeRun(db, study, keeper))
+    monkeypatch.setattr(worker.phases, "run_study", lambda run: done.append("worked"))
+    monkeypatch.setattr(worker.home_server, "finish", lambda run, finished: done.append("home"))
+    worker.advance(db, study.id, owner="t", settings=QUICK)
+    assert done == ["home"]
+    assert studies.get(db, study.id).state == StudyState.WAITING_WINDOW
+
+
 def test_the_end_of_the_window_waits_for_the_next(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     assert play(db, monkeypatch, Stopped("the window closes")).state == StudyState.WAITING_WINDOW
 
 
 def test_a_known_error_fails_the_study_with_what_to_do(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = play(db, monkeypatch, PortTaken("h", "another server is there", remedy="stop it"))
+    assert row.state == StudyState.FAILED and "another server is there (stop it)" in row.state_reason
+
+
+def test_what_may_work_another_time_pauses_the_study(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     row = play(db, monkeypatch, HostBusy("h", "another Ratchet is there", remedy="stop it"))
-    assert row.state == StudyState.FAILED and "another Ratchet is there (stop it)" in row.state_reason
+    assert row.state == StudyState.PAUSED and "another Ratchet is there (stop it)" in row.state_reason
 
 
 def test_a_fault_of_ratchet_fails_the_study_and_home_is_still_put_back(
@@ -136,7 +173,7 @@ def test_a_study_ended_by_another_worker_meanwhile_is_not_run_again(
 
 def test_a_window_that_is_gone_fails_the_study_and_not_the_worker(db: Database) -> None:
     study = queued(db, window="gone")
-    machine = worker.Worker(db, settings=QUICK)
+    machine = InlineWorker(db, settings=QUICK)
     machine.start()
     end = time.monotonic() + 10
     while studies.get(db, study.id).state == StudyState.QUEUED and time.monotonic() < end:

@@ -1135,4 +1135,178 @@ SNIPPETS: tuple[tuple[str, str, str, int | None], ...] = (
         ),
         1,
     ),
+    (
+        "sglang",
+        "oom_runtime",
+        (
+            "Traceback (most recent call last):\n"
+            '  File "/env/sglang/srt/managers/overlap.py", line 88, in forward_thread_func\n'
+            "    with self.device_module.stream(self.stream):\n"
+            "RuntimeError: CUDA error: out of memory\n"
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "oom_runtime",
+        (
+            "ERROR 03-02 08:00:00 engine.py:157] OutOfMemoryError('CUDA out of memory. Tried to alloc"
+            "ate 96.00 MiB. GPU 0 has a total capacity of 79.1 GiB of which 3.0 MiB is free. Includin"
+            "g non-PyTorch memory, this process has 79.0 GiB memory in use. Of the allocated memory 7"
+            "0.1 GiB is allocated by PyTorch, with 41.0 MiB allocated in private pools (e.g., CUDA Gr"
+            "aphs)')\n"
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "peer_rank_died",
+        (
+            "Exception: Capture cuda graph failed: [/src/gloo/gloo/transport/tcp/pair.cc:500] Connect"
+            "ion closed by peer [10.0.0.4]:40001\n"
+            "Possible solutions:\n"
+            "1. set --mem-fraction-static to a smaller value\n"
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "nccl_error",
+        (
+            "Exception: Capture cuda graph failed: [/src/gloo/gloo/transport/tcp/unbound_buffer.cc:80"
+            "] Timed out waiting 900000ms for send operation to complete\n"
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "disk_or_shm_full",
+        (
+            "(raylet) store_runner.cc:80: System memory request exceeds memory available in /dev/shm."
+            " The request is for 9000000000 bytes, and the amount available is 8000000000 bytes.\n"
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "environment_broken",
+        ("RuntimeError: No accelerator (CUDA, XPU, HPU, NPU) is available.\n"),
+        1,
+    ),
+    (
+        "vllm",
+        "unsupported_model",
+        (
+            "(APIServer pid=7) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+            "(APIServer pid=7)   Value error, No model architectures are specified [type=value_error,"
+            " input_value=ArgsKwargs((), {}), input_type=ArgsKwargs]\n"
+        ),
+        1,
+    ),
+    (
+        "sglang",
+        "scheduler_crash",
+        (
+            "Exception in scheduler:\n"
+            '  File "/env/sglang/srt/managers/worker.py", line 10, in forward_step\n'
+            "    rows = indices.cpu()\n"
+            "AttributeError: 'NoneType' object has no attribute 'cpu'\n"
+        ),
+        None,
+    ),
+    (
+        "sglang",
+        "none",
+        (
+            "[2026-03-02 08:00:00 TP1] Setup Custom allreduce failed with CUDART error: peer access i"
+            "s not supported between these two devices. To silence this warning, specify --disable-cu"
+            "stom-all-reduce explicitly.\n"
+            "[2026-03-02 08:00:01 TP1] Load weight begin. avail mem=22.0 GB\n"
+        ),
+        None,
+    ),
+    (
+        "llamacpp",
+        "scheduler_crash",
+        (
+            "main: server is listening on http://127.0.0.1:8080 - starting the main loop\n"
+            "GGML_ASSERT: /src/ggml/src/ggml.c:621: data\n"
+            "Aborted (core dumped)\n"
+        ),
+        None,
+    ),
+    (
+        "llamacpp",
+        "scheduler_crash",
+        (
+            "slot launch_slot_: id  0 | task 4 | processing task\n"
+            "llama-server: /src/kv-cache.cpp:90: Assertion `status == OK' failed.\n"
+        ),
+        None,
+    ),
+    (
+        "llamacpp",
+        "scheduler_crash",
+        (
+            "slot launch_slot_: id  0 | task 4 | processing task\n"
+            "1.02.003.004 E ggml_vulkan: device lost on Vulkan0\n"
+            "1.02.003.005 I slot      release: id  0 | task 4 | stop processing: n_tokens = 9, truncated = 0\n"
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "custom_allreduce_failed",
+        (
+            "2026-03-02T08:00:00Z  INFO launcher: VLLM: Failed: /src/csrc/custom_all_reduce.cuh:300 '"
+            "invalid argument'\n"
+            "2026-03-02T08:00:00Z  INFO launcher: VLLM: Failed: /src/csrc/custom_all_reduce.cuh:300 '"
+            "invalid argument'\n"
+        ),
+        None,
+    ),
+    (
+        "vllm",
+        "model_not_found",
+        ("(APIServer pid=3) ValueError: No tokenizer file found in directory: /models/m\n"),
+        1,
+    ),
+    (
+        "sglang",
+        "environment_broken",
+        (
+            '  File "/env/lib/python3.12/site-packages/transformers/__init__.py", line 700, in <module>\n'
+            "    sys.modules[__name__] = _Lazy(\n"
+            "ValueError: Backend should be one of the mapping. Offending backend: vision\n"
+        ),
+        1,
+    ),
+    (
+        "vllm",
+        "unsupported_combination",
+        (
+            "RuntimeError: Worker failed with error 'Cannot find graph shapes that are multiples of 3"
+            " and 4, please adjust num_speculative_tokens or disable sequence parallelism'\n"
+        ),
+        1,
+    ),
+    (
+        "sglang",
+        "kernel_not_compiled",
+        (
+            '  File "/env/deep_gemm/jit/runtime.py", line 50, in __call__\n'
+            "    assert len(names) == 1, names\n"
+            "AssertionError: Too many kernels in the library: ['a', 'b']\n"
+        ),
+        1,
+    ),
+    (
+        "sglang",
+        "nccl_error",
+        (
+            "The server is fired up and ready to roll!\n"
+            "Assertion failed: /src/DeepEP/csrc/kernels/internode.cu:483, condition: num_rc_per_pe >= num_channels\n"
+        ),
+        None,
+    ),
 )

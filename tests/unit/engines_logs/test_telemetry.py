@@ -280,6 +280,8 @@ def test_llamacpp_old_and_progress() -> None:
         "2.05.870.752 I slot print_timing: id  1 | task 9 | n_decoded =    150, tg =  12.90 t/s, tg_3s =  12.40 t/s\n"
     )
     assert progress["progress"] == {"n_decoded": 150, "tg_tps": 12.9, "tg_3s_tps": 12.4}
+    (newer,) = llamacpp.read_log("1.2.3.4 I slot print_timing: id  1 | task 9 | n_gen =  77, tg =  8.10 t/s\n")
+    assert newer["progress"] == {"n_decoded": 77, "tg_tps": 8.1}
 
 
 def test_llamacpp_keeps_interleaved_requests_apart() -> None:

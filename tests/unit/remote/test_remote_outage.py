@@ -110,7 +110,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a link, and the question of the readiness proof that is put over it."""
     link = study().link
     monkeypatch.setattr(readiness.process, "status", lambda *_, **__: None)
-    watch = readiness._Watch(())
+    watch = readiness._Watch((), lambda _: None)
     return link, partial(readiness._answer, link, None, watch, "sglang", Deadline.after(30))
 
 

@@ -1,0 +1,63 @@
+"""Home is put back whatever the database does."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from optimizer import evidence, home_server
+from optimizer.errors import LeaseLost
+from storage.errors import DatabaseUnavailable, DiskFull
+
+
+class Failing:
+    """A database that can do nothing."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    @contextmanager
+    def read(self) -> Any:
+        raise self.error
+        yield
+
+    write = read
+
+
+def run_on(error: Exception) -> Any:
+    def say(*_: Any, **__: Any) -> None:
+        raise error
+
+    lease = SimpleNamespace(confirm=lambda: None, fence=3, on_renew=None)
+    host = SimpleNamespace(name="box", run_dir="~/.ratchet", guard=SimpleNamespace(enabled=True))
+    spec = SimpleNamespace(on_finish="restore")
+    study = SimpleNamespace(id="s1", verdict=None)
+    return SimpleNamespace(
+        db=Failing(error), say=say, lease=lease, host=host, spec=spec, study=study, link=None, home="home"
+    )
+
+
+@pytest.mark.parametrize("error", [DiskFull("no room"), DatabaseUnavailable("gone")])
+def test_a_database_that_fails_does_not_keep_home_down(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(home_server.home, "restore", lambda *_, **__: done.append("home"))
+    monkeypatch.setattr(home_server.guard, "disarm", lambda *_, **__: done.append("guard"))
+    run = run_on(error)
+    home_server.finish(run, finished=False)
+    assert done == ["home", "guard"]
+    assert home_server.patience_s(run) == 3 * evidence.UNKNOWN_S + home_server.START_RESERVE_S
+
+
+def test_a_host_that_another_worker_has_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home_server.home, "restore", lambda *_, **__: pytest.fail("it is not ours"))
+
+    def lost() -> None:
+        raise LeaseLost("the lease on box is lost")
+
+    run = run_on(DiskFull("no room"))
+    run.lease.confirm = lost
+    with pytest.raises(LeaseLost):
+        home_server.finish(run, finished=False)
