@@ -39,7 +39,7 @@ class Watched:
         self.context.grant_permissions(["clipboard-read", "clipboard-write"])
         self.context.add_init_script(TELL_VIOLATIONS)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(60_000)
+        self.page.set_default_timeout(120_000)
         self.noise: list[str] = []
         self.page.on("console", lambda m: self.noise.append(m.text) if m.type in {"error", "warning"} else None)
         self.page.on("pageerror", lambda error: self.noise.append(str(error)))

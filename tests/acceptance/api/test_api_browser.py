@@ -183,8 +183,8 @@ def test_the_dashboard_shows_a_study_and_its_importances_and_deletes_nothing(
     desk.page.goto("/dashboard")
     desk.page.get_by_text("kimi-eagle3").first.wait_for()
     desk.page.goto("/dashboard/studies/1")
-    desk.page.get_by_text("History").first.wait_for()
-    desk.page.get_by_text("Importance").first.wait_for()
+    desk.page.locator("text=History >> visible=true").first.wait_for()
+    desk.page.locator("text=Importance >> visible=true").first.wait_for()
     desk.shoot("optuna")
     refused = desk.page.evaluate("fetch('/api/studies/1', {method: 'DELETE'}).then((r) => r.status)")
     assert refused == 405
