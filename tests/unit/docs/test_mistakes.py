@@ -55,7 +55,7 @@ BAD_INPUT = [
     ("run s.yaml --db nonsense", "use sqlite:///PATH"),
     ("study list --api foo", "must begin with http://"),
     ("key create x --scope boss", "one of viewer, operator, admin"),
-    ("space show sglan", "one of sglang, vllm, llamacpp"),
+    ("space show sglan", "one of llamacpp, sglang, vllm"),
     ("space show sglang --preset eagle33", "did you mean eagle3?"),
     ("explain nothere.log", "No such file"),
     ("telemetry nothere.log", "No such file"),
