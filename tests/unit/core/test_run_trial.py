@@ -66,7 +66,7 @@ def play(db: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         monkeypatch.setattr(trials_of, "plan_server", lambda *_: planned)
         monkeypatch.setattr(trials_of.readiness, "wait_until_ready", lambda *_, **__: Ready("http://x", {}, {}))
         monkeypatch.setattr(measuring.measure, "measure", host.measure)
-        monkeypatch.setattr(trials_of, "DEATH_PATIENCE_S", 0.3)
+        monkeypatch.setattr(trials_of, "DEATH_PATIENCE_S", 2.0)
         monkeypatch.setattr(type(study), "base_url", lambda self: ("http://x", "direct"))
         for name in ("status", "read_log", "stop"):
             monkeypatch.setattr(process, name, getattr(host, name))
