@@ -284,9 +284,9 @@ r_add_session() {
     while read -r r_p r_state r_group r_began; do
         [ -n "$r_p" ] || continue
         r_seen=1
-        case $r_state in Z | X | x) continue ;; esac
         [ "$r_began" -le "${r_lend:-$r_began}" ] || continue
         [ "$r_group" = "$r_leader" ] && GROUP=$r_leader
+        case $r_state in Z | X | x) continue ;; esac
         r_add "$r_p"
     done <<R_SESSION
 $(sed -n "s/^\([0-9]*\) .*) \([A-Za-z]\) [0-9]* \([0-9]*\) $r_leader \([0-9-]* \)\{15\}\([0-9]*\) .*/\1 \2 \3 \5/p" \
@@ -491,10 +491,16 @@ r_clean() {
 r_stop() {
     SIGNALLED='' KILLED=0 r_main=$4
     r_now
-    r_first=$NOW r_term_end=$((NOW + $2)) r_again=$((NOW + $2 / 3)) r_termed='' r_nap_s=0.03 r_orphans=0
+    r_first=$NOW r_term_end=$((NOW + $2)) r_again=$((NOW + $2 / 3)) r_termed='' r_nap_s=0.03 r_orphans=0 r_ended=0
     while :; do
         $1
-        [ -n "$MEMBERS" ] || [ $GHOSTS = 1 ] || return 0
+        if [ -z "$MEMBERS" ] && [ $GHOSTS = 0 ]; then
+            # Where only the dead of a group are seen, one that forks on may be missed between them: end it, look again.
+            [ -n "${GROUP:-}" ] && [ $r_ended = 0 ] || return 0
+            r_ended=1
+            kill -KILL -- "-$GROUP" 2>/dev/null
+            continue
+        fi
         r_new=''
         for r_m in $MEMBERS; do
             case " $SIGNALLED " in *" $r_m "*) ;; *) SIGNALLED="$SIGNALLED $r_m" ;; esac
