@@ -108,7 +108,7 @@ def stop(
         if run.kind == "home":
             return process.stop(link, run, run_dir=run_dir, fence=fence, deadline=deadline, term_wait_s=term_wait_s)
     if home.systemd_unit:
-        return units.stop(link, home, deadline=deadline)
+        return units.stop(link, home, run_dir=run_dir, fence=fence, deadline=deadline)
     seen = home_look.look(
         link, home.port, deadline.sooner(process.COMMAND_S), run_dir=run_dir, pid=home.pid, start=home.start_ticks
     )
@@ -149,7 +149,7 @@ def start(
         CommandFailed: systemd could not start the unit.
     """
     if home.systemd_unit:
-        return units.start(link, home, deadline=deadline)
+        return units.start(link, home, run_dir=run_dir, fence=fence, deadline=deadline)
     for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
         if _is_run_of(link, home, run, run_dir, deadline):
             return run

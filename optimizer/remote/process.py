@@ -37,11 +37,13 @@ def _hundredths(seconds: float) -> str:
     return str(max(1, int(seconds * 100)))
 
 
-def _fence(fence: int | None) -> str:
+def fence_word(fence: int | None) -> str:
+    """Return a fence as the scripts take it."""
     return "-" if fence is None else str(fence)
 
 
-def _lock_wait(deadline: Deadline) -> str:
+def lock_wait(deadline: Deadline) -> str:
+    """Return how long a script may wait for the host's lock, in hundredths of a second."""
     return _hundredths(min(LOCK_WAIT_S, max(0.1, deadline.left_s - 2)))
 
 
@@ -117,7 +119,7 @@ def launch(
     command_line = launcher.masked_command(plan.argv, plan.env, secret_env=plan.secret_env)
     meta = json.dumps({"port": plan.port, "command_line": command_line, "served_model": plan.served_model})
     done = scripts.call(
-        link, "launch", run_dir, run_id, _fence(fence), _lock_wait(deadline), str(plan.port), kind, meta,
+        link, "launch", run_dir, run_id, fence_word(fence), lock_wait(deadline), str(plan.port), kind, meta,
         "1" if watch_gpu else "0", text, deadline=deadline,
     )  # fmt: skip
     words = {line.split(" ")[0]: line.split(" ", 1)[1] for line in done.text.splitlines() if " " in line}
@@ -236,7 +238,7 @@ def stop(
     began = time.monotonic()
     term_s, kill_s = _waits(deadline, term_wait_s, kill_wait_s)
     done = scripts.call(
-        link, "stop", run_dir, server.run_id, _fence(fence), _lock_wait(deadline), _hundredths(term_s),
+        link, "stop", run_dir, server.run_id, fence_word(fence), lock_wait(deadline), _hundredths(term_s),
         _hundredths(kill_s), str(server.port), str(server.pid), "1" if after_guard else "0", deadline=deadline,
     )  # fmt: skip
     before = gpu.parse_levels([x[4:] for x in done.text.splitlines() if x.startswith("gpu ")])
@@ -260,7 +262,7 @@ def stop_processes(
     began = time.monotonic()
     term_s, kill_s = _waits(deadline, term_wait_s, kill_wait_s)
     done = scripts.call(
-        link, "stop", run_dir, "-", _fence(fence), _lock_wait(deadline), _hundredths(term_s), _hundredths(kill_s),
+        link, "stop", run_dir, "-", fence_word(fence), lock_wait(deadline), _hundredths(term_s), _hundredths(kill_s),
         str(port), str(pids[0][0]) if pids else "", "0", *(f"{p}:{s}" for p, s in pids), deadline=deadline,
     )  # fmt: skip
     return proof_of(link, done, began=began, port=port)

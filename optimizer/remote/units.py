@@ -30,37 +30,37 @@ def unit_of(cgroup: str) -> str | None:
 
 def runs(link: HostLink, unit: str, session: int, *, deadline: Deadline) -> bool:
     """Say whether a server in this session is what the unit runs, not a job that cron or sshd once started in it."""
-    manager = "--user" if unit.startswith(USER_PREFIX) else "--system"
-    done = scripts.call(link, "unit_session", manager, unit.removeprefix(USER_PREFIX), deadline=deadline)
+    done = scripts.call(link, "unit_session", *_named(unit), deadline=deadline)
     return done.text.strip() in {"", str(session)}
 
 
-def _systemctl(unit: str, verb: str, *options: str) -> list[str]:
-    if unit.startswith(USER_PREFIX):
-        return ["systemctl", "--user", *options, verb, "--", unit.removeprefix(USER_PREFIX)]
-    return ["systemctl", *options, verb, "--", unit]
-
-
-def _call(link: HostLink, unit: str, verb: str, deadline: Deadline) -> None:
-    argv = _systemctl(unit, verb)
-    done = link.run(argv, deadline=deadline)
-    if done.exit_code != 0 and not unit.startswith(USER_PREFIX):
-        done = link.run(["sudo", "-n", *argv], deadline=deadline)
-    if done.exit_code != 0:
+def _call(link: HostLink, home: HomeServer, verb: str, *, run_dir: str, fence: int | None, deadline: Deadline) -> None:
+    unit = home.systemd_unit or ""
+    manager, name = _named(unit)
+    try:
+        scripts.call(
+            link, "unit", run_dir, process.fence_word(fence), process.lock_wait(deadline), verb, manager, name,
+            deadline=deadline,
+        )  # fmt: skip
+    except CommandFailed as error:
         raise CommandFailed(
             link.name,
-            f"{link.name}: systemctl {verb} {unit} failed: {done.error_text.strip()[-300:]}",
-            exit_code=done.exit_code,
-            stderr=done.error_text,
+            f"{link.name}: systemctl {verb} {unit} failed: {error.stderr.strip()[-300:]}",
+            exit_code=error.exit_code,
+            stderr=error.stderr,
             remedy="let the login user manage this unit (a polkit rule or sudo without a password), or log in as root",
-        )
+        ) from error
 
 
-def stop(link: HostLink, home: HomeServer, *, deadline: Deadline) -> StopProof:
-    """Stop the unit and wait until its port is free. Raises CommandFailed, NeedsAttention."""
+def _named(unit: str) -> tuple[str, str]:
+    """Return the manager as systemctl's option, and the unit's own name."""
+    return "--user" if unit.startswith(USER_PREFIX) else "--system", unit.removeprefix(USER_PREFIX)
+
+
+def stop(link: HostLink, home: HomeServer, *, run_dir: str, fence: int | None, deadline: Deadline) -> StopProof:
+    """Stop the unit and wait until its port is free. Raises CommandFailed, NeedsAttention, FenceRefused, HostBusy."""
     began = time.monotonic()
-    assert home.systemd_unit
-    _call(link, home.systemd_unit, "stop", deadline)
+    _call(link, home, "stop", run_dir=run_dir, fence=fence, deadline=deadline)
     while process.listeners(link, home.port, deadline.sooner(process.COMMAND_S)):
         if deadline.left_s < STOP_POLL_S:
             raise NeedsAttention(
@@ -72,11 +72,13 @@ def stop(link: HostLink, home: HomeServer, *, deadline: Deadline) -> StopProof:
     return StopProof((), killed=False, port_free=True, gpu_memory_back=True, elapsed_s=time.monotonic() - began)
 
 
-def start(link: HostLink, home: HomeServer, *, deadline: Deadline) -> RunningServer:
-    """Start the unit. Raises CommandFailed."""
+def start(link: HostLink, home: HomeServer, *, run_dir: str, fence: int | None, deadline: Deadline) -> RunningServer:
+    """Start the unit. Raises CommandFailed, FenceRefused, HostBusy."""
     assert home.systemd_unit
-    _call(link, home.systemd_unit, "start", deadline)
-    shown = link.run(_systemctl(home.systemd_unit, "show", "-p", "MainPID", "--value"), deadline=deadline).text.strip()
+    _call(link, home, "start", run_dir=run_dir, fence=fence, deadline=deadline)
+    manager, name = _named(home.systemd_unit)
+    asked = ["systemctl", manager, "show", "-p", "MainPID", "--value", "--", name]
+    shown = link.run(asked, deadline=deadline).text.strip()
     return RunningServer(
         run_id="",
         pid=int(shown) if shown.isdigit() else 0,

@@ -112,7 +112,7 @@ def test_studies_of_before_get_the_part_of_their_one_host(db: Database) -> None:
     with db.write() as conn:
         studies.create(conn, samples.study(home=home, state="running"))
         studies.create(conn, samples.study(id="s2", name="other", home=home, state="finished"))
-        studies.create(conn, samples.study(id="s3", name="third", state="running"))
+        studies.create(conn, samples.study(id="s3", name="third", home=None, state="running"))
     migrate.downgrade(db, "0001")
     assert "shares" not in sa.inspect(db.engine).get_table_names()
     assert migrate.upgrade(db) == migrate.head()

@@ -15,13 +15,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from optimizer.clock import Deadline
 from optimizer.engines.base import LaunchPlan
+from optimizer.errors import CommandFailed, FenceRefused
 from optimizer.remote import process, units
-from optimizer.remote.base import RunningServer
+from optimizer.remote.base import HomeServer, RunningServer
 from tests.integration.remote.conftest import FENCE, Box
 
 
@@ -284,3 +286,28 @@ def test_a_job_that_cron_or_sshd_started_is_not_the_unit_whose_cgroup_it_is_in(
     assert not units.runs(local_box.link, "cron.service", session + 1, deadline=limit)
     (tmp_path / "stand-ins" / "systemctl").write_text("#!/bin/sh\necho 0\n")
     assert units.runs(local_box.link, "user:forking.service", session, deadline=limit)
+
+
+def test_a_late_owner_neither_stops_nor_starts_home_s_unit(local_box: Box, systemd: tuple[Path, Path | None]) -> None:
+    calls, _ = systemd
+    home = HomeServer(systemd_unit="llm.service", port=local_box.port, found="systemd")
+    where: dict[str, Any] = {"run_dir": local_box.run_dir, "deadline": Deadline.after(60)}
+    units.stop(local_box.link, home, fence=FENCE + 1, **where)
+    assert "systemctl --system stop -- llm.service" in calls.read_text()
+    said = calls.read_text()
+    for action in (units.stop, units.start):
+        with pytest.raises(FenceRefused):
+            action(local_box.link, home, fence=FENCE, **where)
+    assert calls.read_text() == said
+
+
+def test_a_unit_that_may_not_be_managed_is_told_with_what_systemctl_said(
+    local_box: Box, systemd: tuple[Path, Path | None], tmp_path: Path
+) -> None:
+    for name in ("systemctl", "sudo"):
+        (tmp_path / "stand-ins" / name).write_text("#!/bin/sh\necho 'Access denied' >&2\nexit 4\n")
+        (tmp_path / "stand-ins" / name).chmod(0o755)
+    home = HomeServer(systemd_unit="llm.service", port=local_box.port, found="systemd")
+    with pytest.raises(CommandFailed, match=r"systemctl start llm\.service failed: Access denied") as failure:
+        units.start(local_box.link, home, run_dir=local_box.run_dir, fence=FENCE, deadline=Deadline.after(60))
+    assert "polkit" in failure.value.remedy

@@ -220,7 +220,6 @@ def refuses_every_late_action(stage: Stage, fence: int) -> None:
         live = process.find_runs(link, run_dir=entry.run_dir, deadline=deadline)
         late: list[Callable[[], object]] = [
             lambda: process.launch(link, plan, run_id=process.new_run_id(), **where),
-            lambda: home.stop(link, original, **where),
             lambda: home.start(link, original, **where),
             lambda: home.restore(link, original, **where),
             lambda: guard.arm(link, original, deadline_at=None, grace_s=60, **where),
