@@ -237,11 +237,15 @@ def _postgres_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _set_up(connection: Any, _record: Any) -> None:
-        connection.autocommit = True
-        connection.execute("SET TIME ZONE 'UTC'")
-        connection.execute(f"SET lock_timeout = '{int(PATIENCE_S)}s'")
-        connection.execute(f"SET idle_in_transaction_session_timeout = '{PAUSED_WRITER_S}s'")
-        connection.autocommit = False
+        try:
+            connection.autocommit = True
+            connection.execute("SET TIME ZONE 'UTC'")
+            connection.execute(f"SET lock_timeout = '{int(PATIENCE_S)}s'")
+            connection.execute(f"SET idle_in_transaction_session_timeout = '{PAUSED_WRITER_S}s'")
+            connection.autocommit = False
+        except BaseException:
+            connection.close()  # a server that shuts down accepts one and ends it; nobody else has it yet
+            raise
 
     return engine
 

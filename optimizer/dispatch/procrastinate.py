@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 import structlog
-from procrastinate import App, PsycopgConnector, exceptions
+from procrastinate import App, PsycopgConnector, exceptions, jobs
 from procrastinate import __version__ as procrastinate_version
 
 from optimizer import share, windowing, worker
@@ -189,8 +189,9 @@ class ProcrastinateWorker:
         while me is not None and not me.cancelling():
             for job in await asyncio.to_thread(workable, self._db, self._clock):
                 await _defer(advance, job)
+            # Ended, not retried: one for the same study may already wait, and the next look makes what is missing.
             for stalled in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S):
-                await app.job_manager.retry_job(stalled)
+                await app.job_manager.finish_job(stalled, jobs.Status.FAILED, delete_job=True)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look_now.wait(), self._settings.worker_poll_s)
             self._look_now.clear()

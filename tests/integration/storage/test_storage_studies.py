@@ -38,7 +38,7 @@ from tests.integration.storage.test_storage_faults import restart, writer
 __all__ = ["url"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 SETTINGS = Settings(worker_poll_s=0.2)
-PATIENCE_S = 500
+PATIENCE_S = 240
 MIB = 1 << 20
 
 
