@@ -24,9 +24,10 @@ def final_checks(request: Request) -> None:
     name = state.text("served-model-name") or ""
     if ":" in name and request.since("0.5.1"):
         state.reject("served-model-name must not contain a colon: it stands for an adapter")
-    judged = request.since("0.5.1") and not request.since("0.5.16")
-    if request.model.quantisation == "fp8" and state.text("quantization") in FOREIGN_TO_FP8 and judged:
-        state.reject(f"quantization {state.text('quantization')}: the checkpoint is fp8")
+    method = state.text("quantization")
+    judged = (request.since("0.5.1") or method == "modelopt_fp4") and not request.since("0.5.16")
+    if request.model.quantisation == "fp8" and method in FOREIGN_TO_FP8 and judged:
+        state.reject(f"quantization {method}: the checkpoint is fp8")
     _parallel(request)
     policy = state.text("schedule-policy")
     if state.on("enable-priority-scheduling") and policy not in {"fcfs", "lof"}:
