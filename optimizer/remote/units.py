@@ -77,7 +77,7 @@ def start(link: HostLink, home: HomeServer, *, run_dir: str, fence: int | None, 
     assert home.systemd_unit
     _call(link, home, "start", run_dir=run_dir, fence=fence, deadline=deadline)
     manager, name = _named(home.systemd_unit)
-    asked = ["systemctl", manager, "show", "-p", "MainPID", "--value", "--", name]
+    asked = ["systemctl", *([manager] if manager == "--user" else []), "show", "-p", "MainPID", "--value", name]
     shown = link.run(asked, deadline=deadline).text.strip()
     return RunningServer(
         run_id="",

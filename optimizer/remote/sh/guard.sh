@@ -83,7 +83,7 @@ g_systemctl() {
     case $g_unit in
     user:*) systemctl --user "$1" "${g_unit#user:}" ;;
     *) systemctl "$1" "$g_unit" || sudo -n systemctl "$1" "$g_unit" ;;
-    esac
+    esac 9>&-
 }
 
 # Set WHY when home has ended.
