@@ -9,7 +9,7 @@ from html import escape
 
 from api.reports.build import StudyReportData
 from api.reports.sentences import percent
-from storage.records import TrialRecord
+from storage.records import TrialRecord, VerdictRecord
 
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 44
@@ -106,10 +106,15 @@ def acceptance(data: StudyReportData) -> str:
     return _svg(parts, "Output speed against accept length")
 
 
+def bounded(verdict: VerdictRecord) -> bool:
+    """Say whether the interval has both ends; one that is open is stored as NULL."""
+    return all(end is not None and math.isfinite(end) for end in (verdict.ci_low, verdict.ci_high))
+
+
 def interval(data: StudyReportData) -> str:
     """The verdict as an interval against 1.0 (no change), one line per candidate looked at."""
     latest = {v.candidate_key: v for v in data.verdicts}
-    rows = [v for v in latest.values() if v.ratio and math.isfinite(v.ci_low) and math.isfinite(v.ci_high)]
+    rows = [v for v in latest.values() if v.ratio and bounded(v)]
     if not rows:
         return ""
     rows.sort(key=lambda v: -v.ratio)

@@ -1,0 +1,20 @@
+"""Plots survive what a study in the middle of its work has to show."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from api.reports import plots
+from tests.contract.storage import samples
+
+
+@pytest.mark.parametrize("ends", [{"ci_high": None}, {"ci_high": math.inf}, {"ci_low": None}])
+def test_an_interval_that_is_still_open_is_not_drawn(ends: dict[str, Any]) -> None:
+    assert not plots.bounded(samples.verdict(**ends))
+
+
+def test_an_interval_with_both_ends_is_drawn() -> None:
+    assert plots.bounded(samples.verdict())
