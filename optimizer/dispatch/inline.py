@@ -9,35 +9,27 @@ import threading
 
 import structlog
 
-from optimizer import worker
-from optimizer.clock import Clock, SystemClock
-from optimizer.lease import LeaseKeeper
+from optimizer.clock import Clock
+from optimizer.dispatch.advancing import AdvancingWorker
 from optimizer.settings import Settings
 from optimizer.share import WORKABLE, due_hosts
 from optimizer.studies import StudyState as S
 from storage import studies
 from storage.engine import Database
 from storage.errors import StorageError
-from storage.records import StudyRecord
 
 log = structlog.get_logger(__name__)
 
 
-class InlineWorker:
+class InlineWorker(AdvancingWorker):
     """A background thread that advances studies, one at a time for each host, hosts side by side."""
 
     def __init__(
         self, db: Database, *, name: str | None = None, clock: Clock | None = None, settings: Settings | None = None
     ) -> None:
-        self._db = db
-        self.name = name or worker.worker_name()
-        self._clock = clock or SystemClock()
-        self._settings = settings or Settings()
+        super().__init__(db, name=name, clock=clock, settings=settings)
         self._wake = threading.Event()
-        self._stopping = threading.Event()
         self._busy: dict[str, threading.Thread] = {}
-        self._keepers: dict[str, LeaseKeeper] = {}
-        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="worker", daemon=True)
 
     def start(self) -> None:
@@ -50,12 +42,10 @@ class InlineWorker:
 
     def stop(self, timeout_s: float = 120.0) -> bool:
         """Pause what runs, wait until home is back everywhere, and end. False when that took too long."""
-        self._stopping.set()
+        self._interrupt()
         self._wake.set()
         with self._lock:
-            keepers, threads = list(self._keepers.values()), list(self._busy.values())
-        for keeper in keepers:
-            keeper.interrupt(worker.SHUT_DOWN)
+            threads = list(self._busy.values())
         deadline = self._clock.monotonic() + timeout_s
         for thread in [*threads, self._thread]:
             if thread.is_alive():
@@ -79,28 +69,6 @@ class InlineWorker:
             self._busy = {h: t for h, t in self._busy.items() if t.is_alive()}
             for study, host in [(s, h) for s in waiting for h in due_hosts(self._db, s)]:
                 if host not in self._busy and not self._stopping.is_set():
-                    thread = threading.Thread(target=self._advance, args=(study, host), name=f"study-{study.name}")
+                    thread = threading.Thread(target=self._advance, args=(study.id, host), name=f"study-{study.name}")
                     self._busy[host] = thread
                     thread.start()
-
-    def _advance(self, study: StudyRecord, host: str) -> None:
-        def remember(keeper: LeaseKeeper) -> None:
-            with self._lock:
-                self._keepers[host] = keeper
-            if self._stopping.is_set():
-                keeper.interrupt(worker.SHUT_DOWN)
-
-        try:
-            worker.advance(
-                self._db,
-                study.id,
-                owner=self.name,
-                settings=self._settings,
-                host=host,
-                clock=self._clock,
-                on_lease=remember,
-            )
-        except StorageError as error:
-            log.warning("worker.database_unavailable", study=study.name, error=str(error))
-        finally:
-            self._keepers.pop(host, None)

@@ -19,10 +19,10 @@ import structlog
 from procrastinate import App, PsycopgConnector, exceptions, jobs
 from procrastinate import __version__ as procrastinate_version
 
-from optimizer import share, windowing, worker
-from optimizer.clock import Clock, SystemClock
+from optimizer import share, windowing
+from optimizer.clock import Clock
+from optimizer.dispatch.advancing import AdvancingWorker
 from optimizer.errors import BadInput
-from optimizer.lease import LeaseKeeper
 from optimizer.settings import Settings
 from optimizer.studies import StudyState
 from storage import leases, studies
@@ -54,20 +54,14 @@ class Job:
     priority: int
 
 
-class ProcrastinateWorker:
+class ProcrastinateWorker(AdvancingWorker):
     """A background thread that advances studies whose jobs it gets. Same surface as `InlineWorker`."""
 
     def __init__(
         self, db: Database, *, name: str | None = None, clock: Clock | None = None, settings: Settings | None = None
     ) -> None:
-        self.name = name or worker.worker_name()
-        self._db = db
-        self._clock = clock or SystemClock()
-        self._settings = settings or Settings()
-        self._stopping = threading.Event()
-        self._keepers: dict[str, LeaseKeeper] = {}
+        super().__init__(db, name=name, clock=clock, settings=settings)
         self._running: dict[str, Future[Any]] = {}
-        self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(MAX_HOSTS, thread_name_prefix="study")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._look_now: asyncio.Event | None = None
@@ -87,11 +81,9 @@ class ProcrastinateWorker:
 
     def stop(self, timeout_s: float = 120.0) -> bool:
         """Pause what runs, wait until home is back everywhere, and end. False when that took too long."""
-        self._stopping.set()
+        self._interrupt()
         with self._lock:
-            keepers, running = list(self._keepers.values()), list(self._running.values())
-        for keeper in keepers:
-            keeper.interrupt(worker.SHUT_DOWN)
+            running = list(self._running.values())
         left = wait(running, timeout=timeout_s).not_done
         loop, main = self._loop, self._main
         if loop is not None and main is not None:
@@ -148,33 +140,17 @@ class ProcrastinateWorker:
             with self._lock:
                 if self._stopping.is_set() or host in self._running:
                     return
-                future = self._pool.submit(self._advance, study_id, host)
+                future = self._pool.submit(self._work, study_id, host)
                 self._running[host] = future
             await asyncio.wrap_future(future)
 
         return advance
 
-    def _advance(self, study_id: str, host: str) -> None:
-        def remember(keeper: LeaseKeeper) -> None:
-            self._keepers[host] = keeper
-            if self._stopping.is_set():
-                keeper.interrupt(worker.SHUT_DOWN)
-
+    def _work(self, study_id: str, host: str) -> None:
         try:
-            worker.advance(
-                self._db,
-                study_id,
-                owner=self.name,
-                settings=self._settings,
-                host=host,
-                clock=self._clock,
-                on_lease=remember,
-            )
-        except StorageError as error:
-            log.warning("dispatch.database_unavailable", study=study_id, error=str(error))
+            self._advance(study_id, host)
         finally:
             with self._lock:
-                self._keepers.pop(host, None)
                 self._running.pop(host, None)
             self.wake()
 
