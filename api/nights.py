@@ -7,7 +7,6 @@ here (`optimizer.windowing`).
 
 from __future__ import annotations
 
-import threading
 from datetime import datetime, timedelta
 
 import structlog
@@ -16,9 +15,9 @@ from api import deliver, morning
 from api.settings import ApiSettings
 from optimizer import windows as rules
 from optimizer.clock import Clock
+from optimizer.rounds import Rounds
 from storage import trials, windows
 from storage.engine import Database
-from storage.errors import StorageError
 from storage.records import StudyRecord, WindowRecord, WindowRunRecord
 
 log = structlog.get_logger(__name__)
@@ -32,33 +31,9 @@ AT_WORK = frozenset({"running", "stopping"})
 RUNS_LOOKED_AT = 30
 
 
-class NightWatch:
-    """The thread."""
-
-    def __init__(self, db: Database, settings: ApiSettings, *, clock: Clock) -> None:
-        self._db = db
-        self._settings = settings
-        self._clock = clock
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="nights", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End; what was not written down yet is found at the next start."""
-        self._done.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
-
-    def _loop(self) -> None:
-        while not self._done.is_set():
-            try:
-                look(self._db, self._settings, self._clock.now())
-            except StorageError as error:
-                log.warning("nights.database_unavailable", error=str(error))
-            self._done.wait(LOOK_EVERY_S)
+def night_watch(db: Database, settings: ApiSettings, *, clock: Clock) -> Rounds:
+    """Return the thread that looks; it is not started yet. What it did not write down is found at the next start."""
+    return Rounds("nights", lambda: look(db, settings, clock.now()), every_s=LOOK_EVERY_S)
 
 
 def look(db: Database, settings: ApiSettings, now: datetime) -> None:

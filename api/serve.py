@@ -23,7 +23,8 @@ from api.app import create_app, stop_streams
 from api.settings import ApiSettings
 from optimizer.clock import SystemClock
 from optimizer.errors import BadInput, Problem
-from optimizer.housekeeping import Housekeeper
+from optimizer.housekeeping import housekeeper
+from optimizer.rounds import Rounds
 from optimizer.settings import Settings
 from storage import keys
 from storage.engine import Database
@@ -146,19 +147,19 @@ def serve(
         say(f"Ratchet serves at http://{shown}:{bound_port} ({'with' if worker else 'without'} a worker)")
 
     server = Server(config, app, ready)
-    night_watch = _night_watch(db, api_settings)
-    housekeeper = Housekeeper(db, settings)
+    nights = _night_watch(db, api_settings)
+    keeper = housekeeper(db, settings)
     # uvicorn raises the signal again when it is done; the default action would end the process before home is back.
     with _Signals(say) as signals:
         if worker is not None:
             worker.start()
-        night_watch.start()
-        housekeeper.start()
+        nights.start()
+        keeper.start()
         try:
             server.run()
         finally:
-            night_watch.stop()
-            housekeeper.stop()
+            nights.stop()
+            keeper.stop()
             clean = _stop_worker(worker, signals)
     return 0 if clean and server.started else 1
 
@@ -177,10 +178,10 @@ def _stop_worker(worker: Dispatcher | None, signals: _Signals) -> bool:
     return worker.stop(RESTORE_TIMEOUT_S)
 
 
-def _night_watch(db: Database, api_settings: ApiSettings) -> Any:
-    from api.nights import NightWatch
+def _night_watch(db: Database, api_settings: ApiSettings) -> Rounds:
+    from api.nights import night_watch
 
-    return NightWatch(db, api_settings, clock=SystemClock())
+    return night_watch(db, api_settings, clock=SystemClock())
 
 
 class _Signals:

@@ -5,15 +5,15 @@ Decides when; what goes and what stays is `storage.upkeep`. Several processes ma
 
 from __future__ import annotations
 
-import threading
+from datetime import datetime
 
 import structlog
 
 from optimizer.clock import Clock, SystemClock
+from optimizer.rounds import Rounds
 from optimizer.settings import Settings
 from storage import upkeep
 from storage.engine import Database
-from storage.errors import StorageError
 
 log = structlog.get_logger(__name__)
 
@@ -22,40 +22,16 @@ FIRST_AFTER_S = 60.0
 EVERY_S = 86_400.0
 
 
-class Housekeeper:
-    """The thread. It can be stopped and started at any time: nothing is remembered between two rounds."""
+def housekeeper(
+    db: Database, settings: Settings, *, clock: Clock | None = None, first_after_s: float = FIRST_AFTER_S
+) -> Rounds:
+    """Return the thread that does it; it is not started yet."""
+    now = (clock or SystemClock()).now
+    return Rounds("housekeeper", lambda: clean(db, settings, now()), every_s=EVERY_S, first_after_s=first_after_s)
 
-    def __init__(
-        self, db: Database, settings: Settings, *, clock: Clock | None = None, first_after_s: float = FIRST_AFTER_S
-    ) -> None:
-        self._db = db
-        self._settings = settings
-        self._clock = clock or SystemClock()
-        self._first_after_s = first_after_s
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="housekeeper", daemon=True)
 
-    def start(self) -> None:
-        """Begin; the first round comes a little later."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End. A long round is not waited for: it may be cut off at any point."""
-        self._done.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
-
-    def _loop(self) -> None:
-        wait_s = self._first_after_s
-        while not self._done.wait(wait_s):
-            self._clean()
-            wait_s = EVERY_S
-
-    def _clean(self) -> None:
-        try:
-            removed = upkeep.prune(self._db, self._settings.retention, self._clock.now())
-        except StorageError as error:
-            log.warning("housekeeping.failed", error=str(error))
-            return
-        if any(removed.values()):
-            log.info("housekeeping.removed", **removed)
+def clean(db: Database, settings: Settings, now: datetime) -> None:
+    """Remove what is too old by the settings. Raises StorageError."""
+    removed = upkeep.prune(db, settings.retention, now)
+    if any(removed.values()):
+        log.info("housekeeping.removed", **removed)

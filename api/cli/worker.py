@@ -22,7 +22,7 @@ def worker(db_url: str | None, name: str | None) -> None:
     from api.cli.database import open_migrated, settings_for
     from api.serve import RESTORE_TIMEOUT_S, configure_logging
     from optimizer.dispatch.choose import make_worker
-    from optimizer.housekeeping import Housekeeper
+    from optimizer.housekeeping import housekeeper
 
     configure_logging()
     settings = settings_for(db_url)
@@ -35,15 +35,15 @@ def worker(db_url: str | None, name: str | None) -> None:
         asked.set()
 
     before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
-    works, housekeeper = make_worker(db, name=name, settings=settings), Housekeeper(db, settings)
+    works, keeper = make_worker(db, name=name, settings=settings), housekeeper(db, settings)
     works.start()
-    housekeeper.start()
+    keeper.start()
     say(f"worker {works.name} on {db.name}")
     try:
         while not asked.wait(1.0):
             pass
         say("stopping: what runs is paused and home is put back")
-        housekeeper.stop()
+        keeper.stop()
         clean = works.stop(RESTORE_TIMEOUT_S)
     finally:
         for number, handler in before.items():

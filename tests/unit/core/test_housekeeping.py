@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from optimizer import housekeeping
-from optimizer.housekeeping import Housekeeper
+from optimizer.housekeeping import housekeeper
 from optimizer.settings import Settings
 from storage.errors import DatabaseBusy
 from storage.upkeep import Retention
@@ -36,7 +36,7 @@ def test_it_prunes_again_and_again_and_outlives_a_busy_database(monkeypatch: pyt
     monkeypatch.setattr(housekeeping.upkeep, "prune", prune)
     monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
     settings = Settings(keep_logs_days=3)
-    keeper = Housekeeper(None, settings, first_after_s=0.01)  # type: ignore[arg-type]
+    keeper = housekeeper(None, settings, first_after_s=0.01)  # type: ignore[arg-type]
     keeper.start()
     assert enough.wait(30)
     keeper.stop()

@@ -1,0 +1,48 @@
+"""Something that is done again and again in the background, until it is stopped.
+
+Decides only when; a database that is away is waited for. What a round does must bear to be cut off at any point.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from storage.errors import StorageError
+
+log = structlog.get_logger(__name__)
+
+STOP_PATIENCE_S = 10.0
+
+
+class Rounds:
+    """A thread. It can be stopped and started at any time: nothing is remembered between two rounds."""
+
+    def __init__(self, name: str, once: Callable[[], None], *, every_s: float, first_after_s: float = 0.0) -> None:
+        self._name = name
+        self._once = once
+        self._every_s = every_s
+        self._first_after_s = first_after_s
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first round comes after `first_after_s` seconds."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a long round is not waited for."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=STOP_PATIENCE_S)
+
+    def _loop(self) -> None:
+        wait_s = self._first_after_s
+        while not self._done.wait(wait_s):
+            try:
+                self._once()
+            except StorageError as error:
+                log.warning(f"{self._name}.database_unavailable", error=str(error))
+            wait_s = self._every_s
