@@ -52,9 +52,9 @@ def confirm(run: StudyRun, attempt: Attempt) -> None:
         if step.next_arm is not None:
             start_arm(run, attempt, finalists, step.next_arm)
             continue
-        if others_still_confirm(run, finalists, out):
-            return  # the last one judges
-        steps = looks(run, finalists, out)
+        steps = last_looks(run, finalists, out)
+        if steps is None:
+            return  # the last host to end judges
         winner = winner_of(finalists, steps, out)
         if winner is None or not soak_is_due(run, winner.key):
             conclude(run, finalists, steps)
@@ -62,13 +62,18 @@ def confirm(run: StudyRun, attempt: Attempt) -> None:
         start_arm(run, attempt, finalists, SOAK + winner.key)
 
 
-def others_still_confirm(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, str]) -> bool:
-    """Say whether another host will add to the evidence; a host that may adopt the winner waits until none will."""
-    while several.at_work_elsewhere(run, [s.next_arm is not None for s in looks(run, finalists, out)]):
+def last_looks(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, str]) -> list[Confirmation] | None:
+    """Look at every host once none will add to the evidence; None when another one will, and judges then.
+
+    A host that may adopt the winner waits for the others.
+    """
+    while True:
+        steps = looks(run, finalists, out)
+        if not several.at_work_elsewhere(run, [s.next_arm is not None for s in steps]):
+            return steps
         if run.spec.on_finish != "adopt" or not several.working(run):
-            return True
+            return None
         several.wait(run)
-    return False
 
 
 def looks(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, str]) -> list[Confirmation]:
@@ -130,7 +135,8 @@ def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
     """Return the finalists that cannot win any more, with the reason: died, wrong output, a limit missed."""
     found: dict[str, str] = {}
     keys = {f.key for f in finalists}
-    for trial in evidence.read(run).trials:
+    seen = evidence.read(run)
+    for trial in seen.trials:
         key = trial.arm.removeprefix(SOAK)
         if trial.kind != "confirm" or key not in keys:
             continue
@@ -139,8 +145,8 @@ def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
             found[key] = f"it failed when it was started again: {failure.get('summary', '')}"
         elif trial.output_check is not None and not trial.output_check["ok"]:
             found[key] = "suspect_output: " + "; ".join(trial.output_check["problems"])
-        elif trial.state == "complete" and broken_limits(run, trial.metrics):
-            found[key] = "; ".join(broken_limits(run, trial.metrics))
+        elif trial.state == "complete" and (broken := broken_limits(run, seen, trial.metrics)):
+            found[key] = "; ".join(broken)
         elif trial.arm.startswith(SOAK) and (tired := lost_under_load(run, key, trial.metrics)):
             found[key] = tired
     return found

@@ -67,6 +67,11 @@ class Evidence:
         return max((start_s(t) for t in self.complete("baseline")), default=None)
 
     @property
+    def baseline_error_rate(self) -> float:
+        """The largest share of requests that failed in any restart of the baseline on this host, 0..1."""
+        return max((t.metrics.get("error_rate", 0.0) for t in self.complete("baseline")), default=0.0)
+
+    @property
     def longest_start_s(self) -> float | None:
         """The longest proven start of any configuration on this host; None before there is one."""
         return max((start_s(t) for t in self.here if "ready_s" in t.timings), default=None)
@@ -169,11 +174,6 @@ def baseline_restarts(run: StudyRun, seen: Evidence) -> list[Restart]:
     """The baseline's restarts before the confirmation: they show how much starts scatter on its host."""
     measured = [blocks_of(run, t) for t in seen.complete("baseline")]
     return [Restart(BASELINE, tok_s) for tok_s in measured if tok_s]
-
-
-def baseline_error_rate(run: StudyRun) -> float:
-    """The largest share of requests that failed in any restart of the baseline, 0..1."""
-    return max((t.metrics.get("error_rate", 0.0) for t in read(run).complete("baseline")), default=0.0)
 
 
 def baseline_drift(run: StudyRun) -> Drift | None:

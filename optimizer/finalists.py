@@ -12,6 +12,7 @@ from typing import Any
 from optimizer import evidence, several
 from optimizer.bench.base import Outcome
 from optimizer.engines.base import FlagValue
+from optimizer.evidence import Evidence
 from optimizer.run import StudyRun
 from storage import studies
 from storage.records import TrialRecord
@@ -72,7 +73,7 @@ def choose(run: StudyRun) -> list[Finalist]:
     chosen: list[Finalist] = []
     for ranked in run.search.top(len(by_key) + 1):
         trial = by_key.get(ranked.canonical_key)
-        if trial is None or ranked.mean <= reference or not may_win(run, trial):
+        if trial is None or ranked.mean <= reference or not may_win(run, seen, trial):
             continue
         chosen.append(Finalist(ranked.canonical_key, dict(trial.params), ranked.mean, trial.number))
         if len(chosen) == run.spec.budget.candidates:
@@ -80,21 +81,21 @@ def choose(run: StudyRun) -> list[Finalist]:
     return chosen
 
 
-def may_win(run: StudyRun, trial: TrialRecord) -> bool:
+def may_win(run: StudyRun, seen: Evidence, trial: TrialRecord) -> bool:
     """Say whether a measured trial kept the objective's limits and its outputs are the baseline's."""
     if trial.output_check is not None and not trial.output_check["ok"]:
         return False
-    return not broken_limits(run, trial.metrics)
+    return not broken_limits(run, seen, trial.metrics)
 
 
-def broken_limits(run: StudyRun, metrics: Mapping[str, float]) -> list[str]:
+def broken_limits(run: StudyRun, seen: Evidence, metrics: Mapping[str, float]) -> list[str]:
     """Return the limits of the objective that these metrics miss; a missing metric misses its limit.
 
     Where the objective says nothing of errors, a candidate may fail no larger share of requests than home does: what
     failed is in no average, so the prompts that a server cannot answer would make it look faster.
     """
     broken = []
-    errors, usual = metrics.get("error_rate", 0.0), evidence.baseline_error_rate(run)
+    errors, usual = metrics.get("error_rate", 0.0), seen.baseline_error_rate
     if "error_rate" not in run.spec.objective.subject_to and errors > usual:
         broken.append(f"{errors:.0%} of its requests failed, and {usual:.0%} of home's")
     for name, limit in run.spec.objective.subject_to.items():

@@ -148,5 +148,5 @@ def test_limits_of_the_objective_replace_the_rule_for_errors(db: Database) -> No
     run = study_run(db)
     limit = type(run.spec.objective).model_validate({"subject_to": {"error_rate": {"max": 0.5}}})
     run.spec = run.spec.model_copy(update={"objective": limit})
-    assert confirm.broken_limits(run, {"error_rate": 0.3}) == []
-    assert confirm.broken_limits(run, {"error_rate": 0.6})
+    assert confirm.broken_limits(run, evidence.read(run), {"error_rate": 0.3}) == []
+    assert confirm.broken_limits(run, evidence.read(run), {"error_rate": 0.6})
