@@ -214,10 +214,11 @@ def _after_stop(run: StudyRun, stopped: Stopped) -> Ending:
     return Ending(S.WAITING_WINDOW, stopped.reason)
 
 
-def _attention(run: StudyRun, error: NeedsAttention) -> Ending:
+def _attention(run: StudyRun, error: RatchetError, before: str = "") -> Ending:
+    """Mark the host: nothing is started there until a human has looked."""
     with run.db.write() as conn:
         hosts.update(conn, run.host.name, needs_attention=error.message)
-    return Ending(S.NEEDS_ATTENTION, _why(error))
+    return Ending(S.NEEDS_ATTENTION, f"{before}{_why(error)}")
 
 
 def _failed(study: StudyRecord, error: RatchetError) -> Ending:
@@ -244,9 +245,7 @@ def _restore(run: StudyRun, ending: Ending) -> Ending:
     except LeaseLost:
         raise
     except RatchetError as error:
-        with run.db.write() as conn:
-            hosts.update(conn, run.host.name, needs_attention=error.message)
-        return Ending(S.NEEDS_ATTENTION, f"home could not be restored: {_why(error)}")
+        return _attention(run, error, "home could not be restored: ")
     return ending
 
 

@@ -5,6 +5,7 @@ Decides the shape of what is kept; times are aware UTC, JSON columns are plain d
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -160,12 +161,20 @@ class VerdictRecord:
     candidate_key: str
     outcome: str
     ratio: float
-    ci_low: float
-    ci_high: float
+    ci_low: float | None
+    """None where the interval is open: few restarts bound nothing."""
+    ci_high: float | None
     restarts: int
     pairs: dict[str, Any]
     at: datetime
     id: int = 0
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Both ends; None while one of them is open."""
+        if self.ci_low is None or self.ci_high is None or not math.isfinite(self.ci_low + self.ci_high):
+            return None
+        return self.ci_low, self.ci_high
 
 
 @dataclass(frozen=True)

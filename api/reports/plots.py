@@ -9,7 +9,7 @@ from html import escape
 
 from api.reports.build import StudyReportData
 from api.reports.sentences import percent
-from storage.records import TrialRecord, VerdictRecord
+from storage.records import TrialRecord
 
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 44
@@ -106,33 +106,28 @@ def acceptance(data: StudyReportData) -> str:
     return _svg(parts, "Output speed against accept length")
 
 
-def bounded(verdict: VerdictRecord) -> bool:
-    """Say whether the interval has both ends; one that is open is stored as NULL."""
-    return all(end is not None and math.isfinite(end) for end in (verdict.ci_low, verdict.ci_high))
-
-
 def interval(data: StudyReportData) -> str:
     """The verdict as an interval against 1.0 (no change), one line per candidate looked at."""
     latest = {v.candidate_key: v for v in data.verdicts}
-    rows = [v for v in latest.values() if v.ratio and bounded(v)]
+    rows = [(v, *v.interval) for v in latest.values() if v.ratio and v.interval]
     if not rows:
         return ""
-    rows.sort(key=lambda v: -v.ratio)
+    rows.sort(key=lambda row: -row[0].ratio)
     height = TOP + 34 * len(rows) + BOTTOM
-    x = axis([1.0, *(v.ci_low for v in rows), *(v.ci_high for v in rows)], LEFT, WIDTH - RIGHT, pad=0.12)
+    x = axis([1.0, *(low for _, low, _ in rows), *(high for _, _, high in rows)], LEFT, WIDTH - RIGHT, pad=0.12)
     parts = [f'<line class="base" x1="{x.at(1):.1f}" x2="{x.at(1):.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>']
     for tick in x.ticks:
         parts.append(
             f'<text class="tick" x="{x.at(tick):.1f}" y="{height - BOTTOM + 18}" text-anchor="middle">'
             f"{percent(tick)}</text>"
         )
-    for i, row in enumerate(rows):
+    for i, (row, low, high) in enumerate(rows):
         middle = TOP + 34 * i + 20
         kind = "win" if row.outcome == "win" else "open"
-        label = f"{percent(row.ratio)} ({percent(row.ci_low)} to {percent(row.ci_high)}), {row.restarts} restarts"
+        label = f"{percent(row.ratio)} ({percent(low)} to {percent(high)}), {row.restarts} restarts"
         parts.append(
             f'<g class="interval {kind}"><title>{label}</title>'
-            f'<line x1="{x.at(row.ci_low):.1f}" x2="{x.at(row.ci_high):.1f}" y1="{middle}" y2="{middle}"/>'
+            f'<line x1="{x.at(low):.1f}" x2="{x.at(high):.1f}" y1="{middle}" y2="{middle}"/>'
             f'<circle cx="{x.at(row.ratio):.1f}" cy="{middle}" r="6"/></g>'
             f'<text class="note" x="{min(max(x.at(row.ratio), 190), WIDTH - 190):.1f}" y="{middle - 11}" '
             f'text-anchor="middle">{label}</text>'
