@@ -13,9 +13,7 @@ from optimizer.run_trial import Proposal
 from storage import events
 from storage.engine import Database
 from tests.unit.core.synthetic import World
-from tests.unit.core.test_phases import db, faster_with_threads, play, study_run
-
-__all__ = ["db"]
+from tests.unit.core.test_phases import faster_with_threads, play, study_run
 
 
 def steady(config: Any) -> float:

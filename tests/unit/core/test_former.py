@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from optimizer import former, studies
@@ -15,20 +12,11 @@ from optimizer.engines.base import Hardware
 from optimizer.spec import StudySpec, parse_study
 from storage import leases, trials
 from storage import studies as rows
-from storage.engine import Database, open_database
-from storage.migrate import upgrade
+from storage.engine import Database
 from storage.records import StudyRecord, TrialRecord
 from tests.unit.core.test_studies import DEMO, NOW
 
 HARDWARE = Hardware(gpu_name="NVIDIA H100", gpu_count=8, cpu_count=64)
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    database = open_database(f"sqlite:///{tmp_path / 'r.db'}")
-    upgrade(database)
-    yield database
-    database.close()
 
 
 def create(db: Database, name: str, *, hours: float, **changes: Any) -> tuple[StudyRecord, StudySpec]:

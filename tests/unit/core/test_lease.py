@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -14,18 +12,9 @@ from optimizer.clock import SystemClock
 from optimizer.errors import LeaseLost, Stopped
 from optimizer.lease import claim
 from storage import leases
-from storage.engine import Database, open_database
-from storage.migrate import upgrade
+from storage.engine import Database
 from storage.records import StudyRecord
 from tests.unit.core.test_studies import new_study, put_in
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    database = open_database(f"sqlite:///{tmp_path / 'r.db'}")
-    upgrade(database)
-    yield database
-    database.close()
 
 
 @pytest.fixture

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from api.cli.live import View, table
 from storage import events, trials
-from storage.engine import Database, open_database
-from storage.migrate import upgrade
+from storage.engine import Database
 from storage.records import StudyRecord, TrialRecord
 from tests.unit.core.test_studies import NOW, new_study
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    database = open_database(f"sqlite:///{tmp_path / 'r.db'}")
-    upgrade(database)
-    yield database
-    database.close()
 
 
 def seen(db: Database, study: StudyRecord, *told: tuple[str, dict[str, object]]) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,18 +17,9 @@ from optimizer.run_trial import Proposal
 from optimizer.spec import parse_study
 from optimizer.studies import StudyState
 from storage import events
-from storage.engine import Database, open_database
-from storage.migrate import upgrade
+from storage.engine import Database
 from tests.unit.core.synthetic import World, open_synthetic
 from tests.unit.core.test_studies import DEMO, NOW
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    database = open_database(f"sqlite:///{tmp_path / 'r.db'}")
-    upgrade(database)
-    yield database
-    database.close()
 
 
 def study_run(db: Database, *, more: dict[str, Any] | None = None, **budget: Any) -> StudyRun:

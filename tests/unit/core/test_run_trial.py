@@ -22,9 +22,8 @@ from optimizer.run_trial import Proposal, run_trial
 from storage import measurements, series
 from storage.engine import Database
 from tests.unit.bench.fakes import sample
-from tests.unit.core.test_phases import db, study_run
+from tests.unit.core.test_phases import study_run
 
-__all__ = ["db"]
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79 GiB\n"
 DECODE = "[2026-11-29 20:00:00 TP0] Decode batch, #running-req: 1, #token: 9, token usage: 0.01, cuda graph: {}, "
 DECODE += "gen throughput (token/s): 90.00, #queue-req: 0\n"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +21,7 @@ from optimizer.spec import HostEntry, parse_study
 from optimizer.studies import StudyState as S
 from storage import shares, trials
 from storage import studies as rows
-from storage.engine import Database, open_database
-from storage.migrate import upgrade
+from storage.engine import Database
 from storage.records import StudyRecord, TrialRecord
 from tests.unit.core.synthetic import World, open_synthetic
 from tests.unit.core.test_phases import faster_with_threads
@@ -33,14 +30,6 @@ from tests.unit.core.test_studies import DEMO, NOW
 HOSTS = ["left", "right"]
 SLOWER = {"left": 1.0, "right": 0.7}
 """Two machines are never equally fast: this must not look like an effect of a flag."""
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    database = open_database(f"sqlite:///{tmp_path / 'r.db'}")
-    upgrade(database)
-    yield database
-    database.close()
 
 
 def document(**changes: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,21 +17,12 @@ from optimizer.errors import Conflict, NotFound
 from optimizer.spec import parse_study
 from optimizer.studies import ALLOWED, StudyState
 from storage import events
-from storage.engine import Database, open_database
-from storage.migrate import upgrade
+from storage.engine import Database
 from storage.records import StudyRecord
 
 NOW = datetime(2026, 11, 29, 22, 0, tzinfo=UTC)
 DEMO = Path(__file__).parents[3] / "examples" / "demo.yaml"
 S = StudyState
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    database = open_database(f"sqlite:///{tmp_path / 'r.db'}")
-    upgrade(database)
-    yield database
-    database.close()
 
 
 def new_study(db: Database, name: str = "s") -> StudyRecord:

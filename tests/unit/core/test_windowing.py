@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from optimizer import studies, windowing
 from optimizer.errors import BadInput
 from storage import windows
-from storage.engine import Database, open_database
-from storage.migrate import upgrade
+from storage.engine import Database
 from storage.records import StudyRecord, WindowRecord
 from tests.unit.core.test_studies import new_study
 
@@ -21,14 +18,11 @@ OPEN = datetime(2026, 11, 30, 1, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    database = open_database(f"sqlite:///{tmp_path / 'r.db'}")
-    upgrade(database)
-    with database.write() as conn:
+def db(db: Database) -> Database:
+    with db.write() as conn:
         windows.put(conn, WindowRecord("w", "night", "0 1 * * *", "UTC", OPEN, duration_min=60))
         windows.put(conn, WindowRecord("o", "off", "0 1 * * *", "UTC", OPEN, duration_min=60, enabled=False))
-    yield database
-    database.close()
+    return db
 
 
 def attached(db: Database, window: str | None) -> StudyRecord:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,21 +17,12 @@ from optimizer.settings import Settings
 from optimizer.spec import parse_study
 from optimizer.studies import StudyState
 from storage import hosts, shares
-from storage.engine import Database, open_database
+from storage.engine import Database
 from storage.errors import DiskFull
-from storage.migrate import upgrade
 from storage.records import StudyRecord
 from tests.unit.core.test_studies import DEMO
 
 QUICK = Settings(worker_poll_s=0.05)
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    database = open_database(f"sqlite:///{tmp_path / 'r.db'}")
-    upgrade(database)
-    yield database
-    database.close()
 
 
 def queued(db: Database, **changes: Any) -> StudyRecord:
