@@ -83,11 +83,7 @@ def build_report(db: Database, window: WindowRecord, run: WindowRunRecord, *, no
 def studies_of(db: Database, window: WindowRecord, run: WindowRunRecord) -> list[StudyRecord]:
     """Return the studies of an opening: those recorded with it, and those attached to its window."""
     with db.read() as conn:
-        attached = [
-            s
-            for s in studies.list_studies(conn, limit=STUDIES_LOOKED_AT)
-            if s.window_id == window.id or s.spec.get("window") in {window.id, window.name}
-        ]
+        attached = studies.list_studies(conn, limit=STUDIES_LOOKED_AT, window_id=window.id)
         seen = {s.id for s in attached}
         for name in run.studies:
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from optimizer.errors import Conflict, NotFound
 from optimizer.spec import HostEntry, StudySpec, name_of, parse_study
 from storage import errors as storage_errors
-from storage import events, hosts, shares, studies
+from storage import events, hosts, shares, studies, windows
 from storage.engine import Database
 from storage.records import HostRecord, StudyRecord
 
@@ -59,7 +60,7 @@ def create(db: Database, spec: StudySpec, *, now: datetime) -> StudyRecord:
 
     Raises:
         Conflict: the name is taken.
-        NotFound: the named host is not registered.
+        NotFound: the named host is not registered, or there is no such window.
     """
     record = StudyRecord(
         id=uuid.uuid4().hex[:12],
@@ -81,11 +82,28 @@ def create(db: Database, spec: StudySpec, *, now: datetime) -> StudyRecord:
                     _register(conn, host, now)
                 elif hosts.find(conn, host) is None:
                     raise NotFound(f"no host {host!r}", remedy="register it with `ratchet host add FILE.yaml`")
+            record = replace(record, window_id=window_id_of(conn, spec.window))
             studies.create(conn, record, hosts=[name_of(host) for host in spec.all_hosts])
             events.append(conn, record.id, "study", {"state": S.CREATED, "name": spec.name}, now)
     except storage_errors.Duplicate as error:
         raise Conflict(f"a study named {spec.name!r} exists", remedy="choose another name, or delete it") from error
     return record
+
+
+def window_id_of(conn: Any, window: str | None) -> str | None:
+    """Return the id of a window given by name or id; None for none. Raises NotFound."""
+    try:
+        return windows.get(conn, window).id if window else None
+    except storage_errors.Missing as error:
+        raise NotFound(f"no window {window!r}", remedy="`ratchet window list` shows all") from error
+
+
+def attach(db: Database, study_id: str, window: str) -> StudyRecord:
+    """Let a study work in another window only; with an empty name, at any time. Raises NotFound."""
+    record = get(db, study_id)
+    with db.write() as conn:
+        found = window_id_of(conn, window)
+        return studies.update(conn, record.id, window_id=found, spec={**record.spec, "window": window or None})
 
 
 def _register(conn: Any, entry: HostEntry, now: datetime) -> None:

@@ -27,6 +27,7 @@ class WindowView:
 
 
 ALWAYS = WindowView(open=True)
+NEVER = WindowView(open=False)
 
 
 def window_of(db: Database, study: StudyRecord) -> WindowRecord | None:

@@ -65,14 +65,15 @@ def advance(
         taken = shares.get(conn, study_id, host).taken
     try:
         window = windowing.look(db, study, clock.now())
+        closed = None if window.open else Ending(S.WAITING_WINDOW, window.reason)
     except RatchetError as error:
-        refused = _failed(study, error)
-        _end(db, study.id, host, refused, clock.now())
-        return refused
-    closed = "" if window.open else window.reason
-    if closed and study.state != S.STOPPING and not taken:
+        window, closed = windowing.NEVER, _failed(study, error)
+    if closed is not None and study.state != S.STOPPING and not taken:
+        if closed.state != S.WAITING_WINDOW:
+            _end(db, study.id, host, closed, clock.now())
+            return closed
         if not share.elsewhere_taken(db, study.id, host):
-            move(db, study.id, {S.QUEUED, S.RUNNING}, S.WAITING_WINDOW, closed, clock.now())
+            move(db, study.id, {S.QUEUED, S.RUNNING}, S.WAITING_WINDOW, closed.reason, clock.now())
         return None
     marked = _mark_of(db, study, host)
     if marked is not None:
@@ -144,10 +145,10 @@ def _begin(db: Database, study_id: str, host: str, now: datetime) -> StudyRecord
     return study
 
 
-def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock, closed: str) -> Ending | None:
+def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock, closed: Ending | None) -> Ending | None:
     """Open the study, run its phases, put home back, and say how it ended. None: the host is not ours any more.
 
-    `closed` says why the window is closed: then there is only home to put back.
+    `closed` is how it ends when no window lets it work: then there is only home to put back.
     """
     try:
         spec = load_spec(study)
@@ -159,7 +160,7 @@ def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock, c
     except Exception as error:  # noqa: BLE001 - the boundary: nothing on the host was touched by us
         return _out_of_reach(db, study, keeper.host, _unexpected(study, error))
     try:
-        ending = Ending(S.WAITING_WINDOW, closed) if closed else _run_phases(run)
+        ending = closed if closed and run.study.state != S.STOPPING else _run_phases(run)
         return _restore(run, ending)
     except (LeaseLost, StaleFence):
         log.warning("worker.lease_lost", study=study.name, host=keeper.host)

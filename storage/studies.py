@@ -53,6 +53,7 @@ def list_studies(
     after: str | None = None,
     state: str | Iterable[str] | None = None,
     host: str | None = None,
+    window_id: str | None = None,
 ) -> list[StudyRecord]:
     """Return studies, newest first; `after` is the id of the last one of the page before, `host` one that they work on.
 
@@ -65,6 +66,8 @@ def list_studies(
     if host is not None:
         of_host = sa.select(tables.shares.c.study_id).where(tables.shares.c.host == host)
         query = query.where(T.c.id.in_(of_host))
+    if window_id is not None:
+        query = query.where(T.c.window_id == window_id)
     if after is not None:
         last = execute(conn, sa.select(T.c.created_at, T.c.id).where(T.c.id == after)).one_or_none()
         if last is None:

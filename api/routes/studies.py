@@ -17,12 +17,11 @@ from api.idempotency import ApiRoute
 from api.problems import ApiProblem, problem_list
 from api.schemas import CheckOut, Page, StudyDetail, StudyOut, StudyPatch
 from optimizer import studies as verbs
-from optimizer.errors import BadInput, Conflict, NotFound, Problem
+from optimizer.errors import BadInput, Conflict, Problem
 from optimizer.spec import HostEntry, StudySpec, parse_host, parse_study
 from optimizer.studies import StudyState
 from storage import errors as storage_errors
 from storage import hosts, studies, trials, windows
-from storage.engine import Database
 from storage.records import StudyRecord
 
 router = APIRouter(prefix="/api/v1", tags=["studies"], route_class=ApiRoute)
@@ -36,11 +35,7 @@ def create_study(body: Document, response: Response, use: Use, who: Operator, st
     """Create a study from a specification; with `start=true` also queue it."""
     spec = parse_study(body)
     _check_hosts(spec, use, who)
-    window_id = _window_id(use.db, spec.window)
     record = verbs.create(use.db, spec, now=use.now())
-    if window_id is not None:
-        with use.db.write() as conn:
-            record = studies.update(conn, record.id, window_id=window_id)
     if start:
         record = verbs.start(use.db, record.id, now=use.now())
         use.wake_worker()
@@ -104,15 +99,12 @@ def change_study(study_id: str, body: StudyPatch, request: Request, response: Re
     etags.check(request, record.version)
     if record.state == StudyState.FINISHED:
         raise Conflict(f"study {record.name} is finished", remedy="create a new one")
-    fields: dict[str, Any] = {}
-    if body.priority is not None:
-        fields["priority"] = body.priority
     if body.window is not None:
-        fields["window_id"] = _window_id(use.db, body.window)
-    if fields:
+        record = verbs.attach(use.db, record.id, body.window)
+    if body.priority is not None:
         with use.db.write() as conn:
-            record = studies.update(conn, record.id, updated_at=use.now(), **fields)
-        use.wake_worker()
+            record = studies.update(conn, record.id, priority=body.priority)
+    use.wake_worker()
     with use.db.read() as conn:
         counts = trials.count_by_state(conn, record.id)
     response.headers["ETag"] = etags.tag(record.version)
@@ -187,13 +179,3 @@ def _check_hosts(spec: StudySpec, use: Services, who: Principal) -> None:
             "a specification that brings its own host needs a key with the scope admin",
             remedy="have an admin register the host, then name it",
         )
-
-
-def _window_id(db: Database, name: str | None) -> str | None:
-    if not name:
-        return None
-    try:
-        with db.read() as conn:
-            return windows.get(conn, name).id
-    except storage_errors.Missing as error:
-        raise NotFound(f"no window {name!r}", remedy="`ratchet window list` shows all") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,12 +16,14 @@ from api.idempotency import ApiRoute
 from api.problems import ApiProblem
 from api.schemas import Page, WindowIn, WindowOut, WindowPatch
 from optimizer import windows as rules
+from optimizer.studies import StudyState
 from storage import studies, windows
-from storage.records import WindowRecord
+from storage.records import StudyRecord, WindowRecord
 
 router = APIRouter(prefix="/api/v1", tags=["windows"], route_class=ApiRoute)
 SHOWN_RUNS = 14
 ATTACHED_SHOWN = 500
+UNFINISHED = frozenset(StudyState) - {StudyState.FINISHED}
 LocalDate = Annotated[str, Path(pattern=r"^\d{4}-\d{2}-\d{2}$", description="Date of the opening in the zone")]
 
 
@@ -89,7 +92,7 @@ def delete_window(window_id: str, request: Request, use: Use, _: Operator) -> Re
     """Remove a window that no unfinished study waits for."""
     record = _get(use, window_id)
     etags.check(request, record.version)
-    waiting = [s.name for s in attached(use, record.id) if s.state != "finished"]
+    waiting = [s.name for s in attached(use, record.id, UNFINISHED)]
     if waiting:
         raise ApiProblem(
             409, f"studies use this window: {', '.join(waiting[:5])}", remedy="stop them, or give them another window"
@@ -129,10 +132,10 @@ def get_night(
     return morning.answer(report, format.value)
 
 
-def attached(use: Services, window_id: str) -> list[Any]:
-    """Return the studies that wait for a window."""
+def attached(use: Services, window_id: str, states: Iterable[str] | None = None) -> list[StudyRecord]:
+    """Return the newest studies that work in a window only, all or those in some states."""
     with use.db.read() as conn:
-        return [s for s in studies.list_studies(conn, limit=ATTACHED_SHOWN) if s.window_id == window_id]
+        return studies.list_studies(conn, limit=ATTACHED_SHOWN, window_id=window_id, state=states)
 
 
 def _get(use: Services, window_id: str) -> WindowRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,19 +17,26 @@ from optimizer.lease import LeaseKeeper
 from optimizer.settings import Settings
 from optimizer.spec import parse_study
 from optimizer.studies import StudyState
-from storage import hosts, shares
+from storage import hosts, shares, windows
 from storage.engine import Database
 from storage.errors import DiskFull
-from storage.records import StudyRecord
+from storage.records import StudyRecord, WindowRecord
 from tests.unit.core.test_studies import DEMO
 
 QUICK = Settings(worker_poll_s=0.05)
+NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 
 
 def queued(db: Database, **changes: Any) -> StudyRecord:
     data = yaml.safe_load(DEMO.read_text()) | {"name": "s", **changes}
     now = SystemClock().now()
     return studies.start(db, studies.create(db, parse_study(data), now=now).id, now=now)
+
+
+def queued_by_night(db: Database) -> StudyRecord:
+    with db.write() as conn:
+        windows.put(conn, WindowRecord("w", "by-night", "0 1 * * *", "UTC", NOW, duration_min=60, enabled=False))
+    return queued(db, window="by-night")
 
 
 class FakeRun:
@@ -90,18 +98,34 @@ def test_a_host_out_of_reach_is_only_harmless_while_home_was_not_touched(
     assert row.state == state and "no route (look)" in row.state_reason
 
 
-def test_home_left_by_a_dead_worker_is_put_back_after_the_window(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = queued(db)
+@pytest.mark.parametrize(
+    ("asked", "window", "state"),
+    [
+        (None, "by-night", StudyState.WAITING_WINDOW),
+        (studies.stop, "by-night", StudyState.FINISHED),
+        (studies.pause, "by-night", StudyState.PAUSED),
+        (None, "gone", StudyState.FAILED),
+        (studies.stop, "gone", StudyState.FINISHED),
+    ],
+)
+def test_home_left_by_a_dead_worker_is_put_back_when_no_window_is_open(
+    db: Database, monkeypatch: pytest.MonkeyPatch, asked: Any, window: str, state: StudyState
+) -> None:
+    study = queued_by_night(db)
     with db.write() as conn:
         shares.update(conn, study.id, study.host, taken=True)
+        if window == "gone":
+            windows.delete(conn, "w")
+    studies.move(db, study.id, {StudyState.QUEUED}, StudyState.RUNNING, "", NOW)
+    if asked is not None:
+        asked(db, study.id, now=NOW)
     done: list[str] = []
-    monkeypatch.setattr(worker.windowing, "look", lambda *_: worker.windowing.WindowView(False, None, "it is day"))
     monkeypatch.setattr(worker, "open_run", lambda db, study, spec, keeper, clock: FakeRun(db, study, keeper))
     monkeypatch.setattr(worker.phases, "run_study", lambda run: done.append("worked"))
     monkeypatch.setattr(worker.home_server, "finish", lambda run, finished: done.append("home"))
     worker.advance(db, study.id, owner="t", settings=QUICK)
     assert done == ["home"]
-    assert studies.get(db, study.id).state == StudyState.WAITING_WINDOW
+    assert studies.get(db, study.id).state == state
 
 
 def test_the_end_of_the_window_waits_for_the_next(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +185,9 @@ def test_a_study_ended_by_another_worker_meanwhile_is_not_run_again(
 
 
 def test_a_window_that_is_gone_fails_the_study_and_not_the_worker(db: Database) -> None:
-    study = queued(db, window="gone")
+    study = queued_by_night(db)
+    with db.write() as conn:
+        windows.delete(conn, "w")
     machine = InlineWorker(db, settings=QUICK)
     machine.start()
     end = time.monotonic() + 10
@@ -169,7 +195,7 @@ def test_a_window_that_is_gone_fails_the_study_and_not_the_worker(db: Database) 
         time.sleep(0.05)
     assert machine.stop(10)
     row = studies.get(db, study.id)
-    assert row.state == StudyState.FAILED and "'gone'" in row.state_reason
+    assert row.state == StudyState.FAILED and "'by-night'" in row.state_reason
 
 
 def test_nothing_is_started_on_a_host_that_needs_attention_until_a_human_has_looked(
