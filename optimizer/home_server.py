@@ -41,10 +41,10 @@ def take_over(run: StudyRun) -> None:
     report_guard(run)
     stop_leftovers(run)
     run.home = find_home(run)
+    remember_home(run, run.home)
     if run.home is None:
         run.say("note", text=f"nothing serves on port {run.port} of {run.host.name}: nothing will be put back")
         return
-    remember_home(run, run.home)
     arm_guard(run)
     if process.listeners(run.link, run.port, deadline=Deadline.after(30)):
         run.say("home", state="stopping", command=" ".join(run.home.argv) or run.home.systemd_unit)
@@ -121,8 +121,15 @@ def changed_home(run: StudyRun, stored: HomeServer) -> HomeServer | None:
     return seen
 
 
-def remember_home(run: StudyRun, server: HomeServer) -> None:
-    """Store home with the study and the host before anything is touched."""
+def remember_home(run: StudyRun, server: HomeServer | None) -> None:
+    """Store home with the study and the host before anything is touched, and that the host is not as it was.
+
+    Also where nothing served: whatever ends the study must then go there, because a trial may be left over.
+    """
+    if server is None:
+        with run.db.write() as conn:
+            shares.update(conn, run.study.id, run.host.name, taken=True)
+        return
     row = home_row.keep(run.link, server, run_dir=run.host.run_dir)
     with run.db.write() as conn:
         shares.update(conn, run.study.id, run.host.name, home=row, taken=True)

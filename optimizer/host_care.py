@@ -19,7 +19,7 @@ from optimizer.remote import connect, doctor, guard, home
 from optimizer.remote.base import Finding, HomeServer, HostLink
 from optimizer.run import port_of
 from optimizer.spec import HostEntry, StudySpec
-from storage import hosts, leases, studies
+from storage import hosts, leases, shares, studies
 from storage.engine import Database
 from storage.records import HostRecord
 
@@ -88,7 +88,8 @@ def restore(db: Database, name: str, *, clock: Clock) -> str:
         finally:
             link.close()
         with db.write() as conn:
-            hosts.update(conn, name, needs_attention="")
+            hosts.clear_mark(conn, name)
+            shares.home_is_back(conn, name)
         return text
     finally:
         with db.write() as conn:

@@ -12,12 +12,14 @@ from datetime import datetime
 
 import structlog
 
+from optimizer import windowing
 from optimizer.clock import Clock
-from optimizer.errors import LeaseLost, Stopped
+from optimizer.errors import BadInput, LeaseLost, Stopped
 from optimizer.studies import StudyState
-from storage import leases, studies
+from storage import leases, studies, windows
 from storage.engine import Database
 from storage.errors import StorageError
+from storage.records import StudyRecord
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +61,7 @@ class LeaseKeeper:
         self._reason: str | None = None
         self._lost = False
         self._interrupt: str | None = None
+        self._window: tuple[object, ...] | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"lease-{host}", daemon=True)
 
@@ -146,17 +149,33 @@ class LeaseKeeper:
     def _watch(self) -> None:
         with self._db.read() as conn:
             record = studies.find(conn, self.study_id)
+            window = windows.find(conn, record.window_id) if record and record.window_id else None
         if record is None or record.state == StudyState.STOPPING:
             self._reason = record.state_reason if record else "the study was deleted"
+            return
+        seen = (record.window_id, record.spec.get("window"), window and (window.version, window.enabled))
+        if self._window not in (None, seen):
+            self._follow_window(record)
+        self._window = seen
+
+    def _follow_window(self, record: StudyRecord) -> None:
+        """Work until the end of the window that holds now: it was switched, given or taken away meanwhile."""
+        now = self._clock.now()
+        try:
+            view = windowing.look(self._db, record, now)
+        except BadInput:
+            view = windowing.NEVER
+        self.ends_at = view.work_until if view.open else now
 
     def _renew(self) -> None:
-        now = self._clock.now()
         with self._db.write() as conn:
+            # Read with the lock in hand: after a wait for it, less of the lease would be left than we believe.
+            now, then = self._clock.now(), self._clock.monotonic()
             kept = leases.renew(conn, self.host, self.owner, self.fence, ttl_s=self._ttl_s, now=now)
         if not kept:
             self._lost = True
             return
-        self._held_until = self._clock.monotonic() + self._ttl_s
+        self._held_until = then + self._ttl_s
 
 
 def claim(

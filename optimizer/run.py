@@ -26,7 +26,7 @@ from optimizer.search import spec_space
 from optimizer.search.canonical import CanonicalSpace
 from optimizer.search.policy import Options
 from optimizer.search.space import Space
-from optimizer.search.study import SearchStudy, open_study
+from optimizer.search.study import SearchStudy, name_in_optuna, open_study
 from optimizer.spec import HostEntry, StudySpec, did_you_mean
 from storage import events, hosts, studies
 from storage.engine import Database
@@ -148,7 +148,7 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             workload=workloads.from_spec(spec.workload),
             search=open_study(
                 db.optuna_url,
-                f"{study.name}-{study.id}",
+                name_in_optuna(study.name, study.id),
                 space=CanonicalSpace(
                     space,
                     lambda params: effective(engine, spec, params, version, hardware, space, models),

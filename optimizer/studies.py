@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from optimizer import giving_up
 from optimizer.errors import Conflict, NotFound
 from optimizer.spec import HostEntry, StudySpec, name_of, parse_study
 from storage import errors as storage_errors
@@ -39,19 +41,20 @@ class StudyState(StrEnum):
 S = StudyState
 ALLOWED: dict[StudyState, frozenset[StudyState]] = {
     S.CREATED: frozenset({S.QUEUED, S.FINISHED}),
-    S.QUEUED: frozenset({S.RUNNING, S.PAUSED, S.WAITING_WINDOW, S.FINISHED, S.FAILED, S.NEEDS_ATTENTION}),
+    S.QUEUED: frozenset({S.RUNNING, S.STOPPING, S.PAUSED, S.WAITING_WINDOW, S.FINISHED, S.FAILED, S.NEEDS_ATTENTION}),
     S.RUNNING: frozenset({S.STOPPING, S.PAUSED, S.WAITING_WINDOW, S.FINISHED, S.FAILED, S.NEEDS_ATTENTION}),
-    S.WAITING_WINDOW: frozenset({S.QUEUED, S.RUNNING, S.PAUSED, S.FINISHED, S.FAILED, S.NEEDS_ATTENTION}),
+    S.WAITING_WINDOW: frozenset({S.QUEUED, S.RUNNING, S.STOPPING, S.PAUSED, S.FINISHED, S.FAILED, S.NEEDS_ATTENTION}),
     S.STOPPING: frozenset({S.PAUSED, S.FINISHED, S.FAILED, S.NEEDS_ATTENTION}),
-    S.PAUSED: frozenset({S.QUEUED, S.FINISHED}),
-    S.FAILED: frozenset({S.QUEUED, S.FINISHED}),
-    S.NEEDS_ATTENTION: frozenset({S.QUEUED, S.FINISHED}),
+    S.PAUSED: frozenset({S.QUEUED, S.STOPPING, S.FINISHED}),
+    S.FAILED: frozenset({S.QUEUED, S.STOPPING, S.FINISHED}),
+    S.NEEDS_ATTENTION: frozenset({S.QUEUED, S.STOPPING, S.FINISHED}),
     S.FINISHED: frozenset(),
 }
 """The one table of moves; property-tested against everything that moves a study."""
 
 PAUSE_ASKED = "pause asked"
 STOP_ASKED = "stop asked"
+BY_USER = {PAUSE_ASKED: "paused by the user", STOP_ASKED: "stopped by the user"}
 ACTIVE = frozenset({S.RUNNING, S.STOPPING})
 
 
@@ -98,12 +101,31 @@ def window_id_of(conn: Any, window: str | None) -> str | None:
         raise NotFound(f"no window {window!r}", remedy="`ratchet window list` shows all") from error
 
 
-def attach(db: Database, study_id: str, window: str) -> StudyRecord:
+def attach(db: Database, study_id: str, window: str, *, now: datetime) -> StudyRecord:
     """Let a study work in another window only; with an empty name, at any time. Raises NotFound."""
     record = get(db, study_id)
     with db.write() as conn:
         found = window_id_of(conn, window)
-        return studies.update(conn, record.id, window_id=found, spec={**record.spec, "window": window or None})
+        studies.update(conn, record.id, window_id=found, spec={**record.spec, "window": window or None})
+        look_anew(conn, [record.id], now)
+        return studies.get(conn, record.id)
+
+
+def look_anew(conn: Any, study_ids: Iterable[str], now: datetime) -> None:
+    """Queue those of these studies again that wait for a window, since it is another one or was switched.
+
+    What was true of it before (done for this night, opens tomorrow) says nothing any more.
+    """
+    for study_id in study_ids:
+        _queue(conn, study_id, {S.WAITING_WINDOW}, now)
+
+
+def _queue(conn: Any, study_id: str, from_states: set[StudyState], now: datetime) -> bool:
+    """Move a study to `queued`: it is to go on wherever it did not end with its result."""
+    moved = move_in(conn, study_id, from_states, S.QUEUED, "", now)
+    if moved:
+        shares.begin_again(conn, study_id)
+    return moved
 
 
 def _register(conn: Any, entry: HostEntry, now: datetime) -> None:
@@ -138,16 +160,21 @@ def get(db: Database, study_id: str) -> StudyRecord:
 def start(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
     """Queue a study for a worker; harmless when it is queued, waiting or running.
 
-    Who starts a study that needed attention has looked at its hosts: their marks are taken away.
+    Who starts a study that needed attention has looked at its hosts: their marks are taken away. With several hosts,
+    those that were removed meanwhile are given up: the study goes on without them, and is judged by the others.
     """
     record = get(db, study_id)
-    if record.state in {S.QUEUED, S.RUNNING, S.WAITING_WINDOW}:
-        return record
-    if record.state == S.NEEDS_ATTENTION:
-        with db.write() as conn:
-            for part in shares.for_study(conn, record.id):
-                hosts.update(conn, part.host, needs_attention="")
-    return _ask(db, record, S.QUEUED, {S.CREATED, S.PAUSED, S.FAILED, S.NEEDS_ATTENTION}, "", now)
+    with db.write() as conn:
+        current = studies.get(conn, record.id)
+        if current.state in {S.QUEUED, S.RUNNING, S.WAITING_WINDOW}:
+            return current
+        if _queue(conn, current.id, {S.CREATED, S.PAUSED, S.FAILED, S.NEEDS_ATTENTION}, now):
+            if current.state == S.NEEDS_ATTENTION:
+                for part in shares.for_study(conn, current.id):
+                    hosts.clear_mark(conn, part.host)
+            giving_up.removed_hosts(conn, current, now)
+            return studies.get(conn, current.id)
+    raise _impossible(current, S.QUEUED)
 
 
 def resume(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
@@ -161,34 +188,37 @@ def resume(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
 def pause(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
     """Ask for a pause: the running trial ends at once, home is restored, and the study can be resumed."""
     record = get(db, study_id)
-    if record.state == S.PAUSED or record.state == S.STOPPING:
-        return record
-    if record.state in {S.QUEUED, S.WAITING_WINDOW}:
-        return _ask(db, record, S.PAUSED, {S.QUEUED, S.WAITING_WINDOW}, "paused by the user", now)
-    return _ask(db, record, S.STOPPING, {S.RUNNING}, PAUSE_ASKED, now)
+    with db.write() as conn:
+        current = studies.get(conn, record.id)
+        if current.state in {S.PAUSED, S.STOPPING}:
+            return current
+        if current.state not in {S.QUEUED, S.WAITING_WINDOW, S.RUNNING}:
+            raise _impossible(current, S.PAUSED)
+        return _end_by_word(conn, current, S.PAUSED, PAUSE_ASKED, now)
 
 
 def stop(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
     """Ask for the end: home is restored, the verdict is what the evidence allows, nothing more is tried."""
     record = get(db, study_id)
-    if record.state == S.FINISHED or (record.state == S.STOPPING and record.state_reason == STOP_ASKED):
-        return record
-    if record.state in {S.RUNNING, S.STOPPING}:
-        return _ask(db, record, S.STOPPING, {S.RUNNING, S.STOPPING}, STOP_ASKED, now)
-    idle = {S.CREATED, S.QUEUED, S.WAITING_WINDOW, S.PAUSED, S.FAILED, S.NEEDS_ATTENTION}
-    return _ask(db, record, S.FINISHED, idle, "stopped by the user", now)
+    with db.write() as conn:
+        current = studies.get(conn, record.id)
+        if current.state == S.FINISHED or (current.state == S.STOPPING and current.state_reason == STOP_ASKED):
+            return current
+        return _end_by_word(conn, current, S.FINISHED, STOP_ASKED, now)
 
 
-def _ask(
-    db: Database, record: StudyRecord, to: StudyState, from_states: set[StudyState], reason: str, now: datetime
-) -> StudyRecord:
-    """Move if the study is still in one of `from_states`; a lost race reads as a Conflict with the real state."""
-    if record.state in from_states and move(db, record.id, from_states, to, reason, now):
-        return get(db, record.id)
-    current = get(db, record.id)
-    if current.state == to:
-        return current
-    raise Conflict(f"study {record.name} is {current.state}: it cannot become {to}", remedy=_way_out(current.state))
+def _end_by_word(conn: Any, study: StudyRecord, to: StudyState, asked: str, now: datetime) -> StudyRecord:
+    """End a study by its owner's word: at once, or by a worker where one is at work or home is not back."""
+    here = StudyState(study.state)
+    if here in ACTIVE or shares.visit_again(conn, study.id):
+        move_in(conn, study.id, {here}, S.STOPPING, asked, now)
+    else:
+        move_in(conn, study.id, {here}, to, BY_USER[asked], now)
+    return studies.get(conn, study.id)
+
+
+def _impossible(study: StudyRecord, to: StudyState) -> Conflict:
+    return Conflict(f"study {study.name} is {study.state}: it cannot become {to}", remedy=_way_out(study.state))
 
 
 def _way_out(state: str) -> str:
@@ -218,9 +248,25 @@ def move_in(conn: Any, study_id: str, from_states: set[StudyState], to: StudySta
 
 
 def delete(db: Database, study_id: str) -> None:
-    """Forget a study that is not active. Raises NotFound, Conflict."""
+    """Forget a study that is not active, and what the search knows of it. Raises NotFound, Conflict."""
+    from optimizer.search.study import delete_study, name_in_optuna
+
     record = get(db, study_id)
-    if record.state in ACTIVE or record.state in {S.QUEUED, S.WAITING_WINDOW}:
-        raise Conflict(f"study {record.name} is {record.state}", remedy="stop it first")
+    with db.read() as conn:
+        _refuse_unless_idle(conn, record)
+    # The search goes first: a study without one tells it everything again, and a search without a study stays for ever.
+    delete_study(db.optuna_url, name_in_optuna(record.name, record.id))
     with db.write() as conn:
+        _refuse_unless_idle(conn, studies.get(conn, record.id))
         studies.delete(conn, record.id)
+
+
+def _refuse_unless_idle(conn: Any, study: StudyRecord) -> None:
+    if study.state in ACTIVE or study.state in {S.QUEUED, S.WAITING_WINDOW}:
+        raise Conflict(f"study {study.name} is {study.state}", remedy="stop it first")
+    away = [part.host for part in shares.not_back(conn, study.id)]
+    if away:
+        raise Conflict(
+            f"the original server of {', '.join(away)} is not proved back after study {study.name}",
+            remedy=f"stop the study, or `ratchet host restore {away[0]}`: both put it back",
+        )

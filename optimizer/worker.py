@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from typing import Any
 
 import structlog
 
@@ -23,7 +24,8 @@ from optimizer.lease import LeaseKeeper, claim
 from optimizer.run import StudyRun, open_run
 from optimizer.settings import Settings
 from optimizer.share import WORKABLE, Ending, due_hosts
-from optimizer.studies import PAUSE_ASKED, STOP_ASKED, StudyState, load_spec, move, move_in
+from optimizer.studies import BY_USER, STOP_ASKED, StudyState, load_spec, move, move_in
+from optimizer.windowing import WindowView
 from storage import hosts, shares, studies
 from storage.engine import Database
 from storage.errors import StaleFence, StorageError, fault_behind
@@ -33,6 +35,8 @@ log = structlog.get_logger(__name__)
 S = StudyState
 END_PATIENCE_S = 120.0
 """How long the last state of a study is tried to be written while the database is away or full."""
+NOT_BACK = "home could not be restored: "
+NOT_BEGUN = (S.QUEUED, S.WAITING_WINDOW)
 SHUT_DOWN = "the service was shut down; resume the study to go on"
 
 
@@ -62,23 +66,14 @@ def advance(
         if study is None or study.state not in WORKABLE:
             return None
         host = host or study.host
-        taken = shares.get(conn, study_id, host).taken
-    try:
-        window = windowing.look(db, study, clock.now())
-        closed = None if window.open else Ending(S.WAITING_WINDOW, window.reason)
-    except RatchetError as error:
-        window, closed = windowing.NEVER, _failed(study, error)
-    if closed is not None and study.state != S.STOPPING and not taken:
-        if closed.state != S.WAITING_WINDOW:
-            _end(db, study.id, host, closed, clock.now())
-            return closed
-        if not share.elsewhere_taken(db, study.id, host):
-            move(db, study.id, {S.QUEUED, S.RUNNING}, S.WAITING_WINDOW, closed.reason, clock.now())
+        parts = shares.for_study(conn, study_id)
+    if study.state == S.STOPPING and not any(p.taken for p in parts if p.host == host):
+        share.settle(db, study.id, clock.now())
         return None
-    marked = _mark_of(db, study, host)
-    if marked is not None:
-        _end(db, study.id, host, marked, clock.now())
-        return marked
+    window, closed = _look(db, study, clock.now())
+    if closed is not None and study.state in NOT_BEGUN and not any(p.taken for p in parts):
+        move(db, study.id, {S.QUEUED, S.WAITING_WINDOW} - {closed.state}, closed.state, closed.reason, clock.now())
+        return closed
     keeper = claim(
         db,
         host,
@@ -94,10 +89,8 @@ def advance(
     if on_lease is not None:
         on_lease(keeper)
     with keeper:
-        fresh = _begin(db, study.id, host, clock.now())
-        if fresh is None:
-            return None
-        ending = _work(db, fresh, keeper, clock, closed)
+        begun = _begin(db, study.id, host, closed, clock.now())
+        ending = _work(db, begun, keeper, clock, closed) if isinstance(begun, StudyRecord) else begun
         if ending is not None:
             _end(db, study.id, host, ending, clock.now())
     return ending
@@ -120,29 +113,44 @@ def advance_everywhere(
             done.result()
 
 
-def _mark_of(db: Database, study: StudyRecord, name: str) -> Ending | None:
+def _look(db: Database, study: StudyRecord, now: datetime) -> tuple[WindowView, Ending | None]:
+    """Look at the study's window; when it lets nothing work, say how the work ends for now."""
+    try:
+        window = windowing.look(db, study, now)
+    except RatchetError as error:
+        return windowing.NEVER, _failed(study, error)
+    return window, None if window.open else Ending(S.WAITING_WINDOW, window.reason)
+
+
+def _mark_of(conn: Any, name: str) -> Ending | None:
     """Refuse to work on a host whose state could not be proved, until a human has looked."""
-    with db.read() as conn:
-        host = hosts.find(conn, name)
-    if host is None or not host.needs_attention or study.state == S.STOPPING:
+    host = hosts.find(conn, name)
+    if host is None or not host.needs_attention:
         return None
     remedy = f"look at the host; `ratchet host restore {host.name}`, or resuming this study, clears the mark"
     return Ending(S.NEEDS_ATTENTION, f"host {host.name} needs attention: {host.needs_attention} ({remedy})")
 
 
-def _begin(db: Database, study_id: str, host: str, now: datetime) -> StudyRecord | None:
-    """Move the study to running now that the host is ours; None when another worker has ended it meanwhile."""
+def _begin(db: Database, study_id: str, host: str, closed: Ending | None, now: datetime) -> StudyRecord | Ending | None:
+    """Move the study to running now that the host is ours, and return it; or how the work ends before it has begun.
+
+    None: another worker has ended it meanwhile, or there is nothing to do here any more.
+    """
     with db.write() as conn:
-        if move_in(conn, study_id, {S.QUEUED, S.WAITING_WINDOW}, S.RUNNING, "", now):
+        study, part = studies.find(conn, study_id), shares.get(conn, study_id, host)
+        if study is None or study.state not in WORKABLE or (study.state == S.RUNNING and part.ending):
+            return None
+        if study.state == S.STOPPING:
+            return study if part.taken else None
+        before = _mark_of(conn, host) or (None if part.taken else closed)
+        if before is not None:
+            return before
+        if move_in(conn, study_id, {S.WAITING_WINDOW}, S.RUNNING, "", now):
             shares.begin_again(conn, study_id)
-        study = studies.find(conn, study_id)
-        if study is None or study.state not in {S.RUNNING, S.STOPPING}:
-            return None
-        if study.state == S.RUNNING and shares.get(conn, study_id, host).ending:
-            return None
+        move_in(conn, study_id, {S.QUEUED}, S.RUNNING, "", now)
         if study.started_at is None:
-            study = studies.update(conn, study_id, started_at=now)
-    return study
+            studies.update(conn, study_id, started_at=now)
+        return studies.get(conn, study_id)
 
 
 def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock, closed: Ending | None) -> Ending | None:
@@ -171,16 +179,22 @@ def _work(db: Database, study: StudyRecord, keeper: LeaseKeeper, clock: Clock, c
 
 def _out_of_reach(db: Database, study: StudyRecord, host: str, ending: Ending) -> Ending:
     """The host could not be worked on: as said, unless a worker that died there had stopped home."""
-    with db.read() as conn:
-        taken = shares.get(conn, study.id, host).taken
-    return Ending(S.NEEDS_ATTENTION, f"home may not be back: {ending.reason}") if taken else ending
+    with db.write() as conn:
+        if not shares.get(conn, study.id, host).taken:
+            return ending
+        reason = f"home may not be back: {ending.reason}"
+        if hosts.find(conn, host) is not None:
+            hosts.update(conn, host, needs_attention=reason)
+    remedy = f"when it can be reached: resume or stop the study; when it is lost for good: `ratchet host remove {host}`"
+    return Ending(S.NEEDS_ATTENTION, f"{reason} ({remedy})")
 
 
 def _run_phases(run: StudyRun) -> Ending:
     try:
         if run.study.state != S.STOPPING:
             phases.run_study(run)
-        return Ending(S.FINISHED if run.study.state != S.STOPPING else _asked(run))
+            return Ending(S.FINISHED)
+        return _after_stop(run, Stopped(run.study.state_reason))
     except Stopped as stopped:
         return _after_stop(run, stopped)
     except (LeaseLost, StaleFence):
@@ -201,15 +215,9 @@ def _unexpected(study: StudyRecord, error: Exception) -> Ending:
     return Ending(S.FAILED, f"unexpected {type(error).__name__}: {error}; this is a fault of Ratchet")
 
 
-def _asked(run: StudyRun) -> StudyState:
-    return S.PAUSED if run.study.state_reason == PAUSE_ASKED else S.FINISHED
-
-
 def _after_stop(run: StudyRun, stopped: Stopped) -> Ending:
-    if stopped.reason == STOP_ASKED:
-        return Ending(S.FINISHED, "stopped by the user")
-    if stopped.reason == PAUSE_ASKED:
-        return Ending(S.PAUSED, "paused by the user")
+    if stopped.reason in BY_USER:
+        return Ending(S.FINISHED if stopped.reason == STOP_ASKED else S.PAUSED, BY_USER[stopped.reason])
     if run.lease.interrupted is not None:
         return Ending(S.PAUSED, stopped.reason)
     return Ending(S.WAITING_WINDOW, stopped.reason)
@@ -246,7 +254,10 @@ def _restore(run: StudyRun, ending: Ending) -> Ending:
     except LeaseLost:
         raise
     except RatchetError as error:
-        return _attention(run, error, "home could not be restored: ")
+        return _attention(run, error, NOT_BACK)
+    except Exception as error:  # the boundary as well: a home that is not back is never left unsaid
+        log.exception("worker.unexpected", study=run.study.name)
+        return _attention(run, NeedsAttention(run.host.name, f"unexpected {type(error).__name__}: {error}"), NOT_BACK)
     return ending
 
 

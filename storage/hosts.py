@@ -67,6 +67,12 @@ def update(conn: Connection, name: str, **fields: Any) -> HostRecord:
     return get(conn, name)
 
 
+def clear_mark(conn: Connection, name: str) -> None:
+    """Take the mark away that keeps studies from a host; harmless where there is none, and no such host."""
+    if (found := find(conn, name)) is not None and found.needs_attention:
+        update(conn, name, needs_attention="")
+
+
 def delete(conn: Connection, name: str) -> None:
     """Remove a host; its studies, and the fence of its lease, stay.
 

@@ -62,3 +62,28 @@ def begin_again(conn: Connection, study_id: str) -> None:
     """Forget how the work ended wherever it did not end with its result."""
     query = sa.update(T).where(T.c.study_id == study_id, T.c.ending.not_in(("", "finished")))
     execute(conn, query.values(ending="", reason=""))
+
+
+def not_back(conn: Connection, study_id: str) -> list[ShareRecord]:
+    """Return the parts whose home is not proved back, on hosts that are still registered."""
+    there = sa.select(tables.hosts.c.name)
+    query = sa.select(*columns_of(T, ShareRecord)).where(T.c.study_id == study_id, T.c.taken, T.c.host.in_(there))
+    return select_records(conn, ShareRecord, query.order_by(T.c.position))
+
+
+def visit_again(conn: Connection, study_id: str) -> list[ShareRecord]:
+    """Forget how the work ended wherever home is not proved back, and return those parts: somebody must go there."""
+    found = not_back(conn, study_id)
+    for part in found:
+        update(conn, study_id, part.host, ending="", reason="")
+    return found
+
+
+def home_is_back(conn: Connection, host: str) -> None:
+    """Note that a host serves again what it served before, whichever study had stopped it."""
+    execute(conn, sa.update(T).where(T.c.host == host, T.c.taken).values(taken=False))
+
+
+def remove(conn: Connection, study_id: str, host: str) -> None:
+    """Take a host out of a study; its trials stay."""
+    execute(conn, sa.delete(T).where(T.c.study_id == study_id, T.c.host == host))

@@ -49,13 +49,15 @@ def get(conn: Connection, id_or_name: str) -> StudyRecord:
 def list_studies(
     conn: Connection,
     *,
-    limit: int = 100,
+    limit: int | None = 100,
     after: str | None = None,
     state: str | Iterable[str] | None = None,
     host: str | None = None,
     window_id: str | None = None,
 ) -> list[StudyRecord]:
-    """Return studies, newest first; `after` is the id of the last one of the page before, `host` one that they work on.
+    """Return studies, newest first (`limit` None: all of them).
+
+    `after` is the id of the last one of the page before, `host` one that they work on.
 
     Raises:
         Missing: the study `after` is gone.

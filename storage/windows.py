@@ -53,6 +53,11 @@ def get(conn: Connection, id_or_name: str) -> WindowRecord:
     return next((window for window in found if window.id == id_or_name), found[0])
 
 
+def find(conn: Connection, window_id: str) -> WindowRecord | None:
+    """Return a window by its id, or None."""
+    return select_record(conn, WindowRecord, sa.select(*columns_of(T, WindowRecord)).where(T.c.id == window_id))
+
+
 def list_windows(conn: Connection, *, limit: int | None = None, after: str | None = None) -> list[WindowRecord]:
     """Return windows by name; `after` is the last name of the page before."""
     query = sa.select(*columns_of(T, WindowRecord)).order_by(T.c.name).limit(limit)

@@ -6,13 +6,9 @@ import tempfile
 from pathlib import Path
 
 from optimizer.search.optuna_file import copy_study
+from optimizer.search.study import name_in_optuna
 from storage.engine import Database
 from storage.records import StudyRecord
-
-
-def optuna_name(study: StudyRecord) -> str:
-    """Return the name of the Optuna study that belongs to a study."""
-    return f"{study.name}-{study.id}"
 
 
 def optuna_file(db: Database, study: StudyRecord) -> bytes:
@@ -23,5 +19,5 @@ def optuna_file(db: Database, study: StudyRecord) -> bytes:
     """
     with tempfile.TemporaryDirectory(prefix="ratchet-export-") as folder:
         path = Path(folder) / "study.db"
-        copy_study(db.optuna_url, optuna_name(study), path)
+        copy_study(db.optuna_url, name_in_optuna(study.name, study.id), path)
         return path.read_bytes()

@@ -100,7 +100,7 @@ def change_study(study_id: str, body: StudyPatch, request: Request, response: Re
     if record.state == StudyState.FINISHED:
         raise Conflict(f"study {record.name} is finished", remedy="create a new one")
     if body.window is not None:
-        record = verbs.attach(use.db, record.id, body.window)
+        record = verbs.attach(use.db, record.id, body.window, now=use.now())
     if body.priority is not None:
         with use.db.write() as conn:
             record = studies.update(conn, record.id, priority=body.priority)

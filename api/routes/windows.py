@@ -15,6 +15,7 @@ from api.documented import problems
 from api.idempotency import ApiRoute
 from api.problems import ApiProblem
 from api.schemas import Page, WindowIn, WindowOut, WindowPatch
+from optimizer import studies as verbs
 from optimizer import windows as rules
 from optimizer.studies import StudyState
 from storage import studies, windows
@@ -82,6 +83,8 @@ def change_window(
     etags.check(request, record.version)
     with use.db.write() as conn:
         record = windows.update(conn, record.id, enabled=body.enabled)
+        waiting = studies.list_studies(conn, limit=None, window_id=record.id, state=StudyState.WAITING_WINDOW)
+        verbs.look_anew(conn, [s.id for s in waiting], use.now())
     use.wake_worker()
     response.headers["ETag"] = etags.tag(record.version)
     return _view(use, record)

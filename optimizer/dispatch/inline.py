@@ -1,6 +1,6 @@
 """One machine: a background thread that looks for work and advances studies, hosts side by side.
 
-Decides which study each host works on next; what the work is, and who may touch the host, is `worker.advance`.
+Decides that each host has one thread; what is next is `workable`, and who may touch the host is `worker.advance`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import structlog
 
 from optimizer.clock import Clock
 from optimizer.dispatch.advancing import AdvancingWorker
+from optimizer.dispatch.workable import workable
 from optimizer.settings import Settings
-from optimizer.share import WORKABLE, due_hosts
-from optimizer.studies import StudyState as S
-from storage import studies
 from storage.engine import Database
 from storage.errors import StorageError
 
@@ -62,13 +60,13 @@ class InlineWorker(AdvancingWorker):
             self._wake.clear()
 
     def _look(self) -> None:
-        with self._db.read() as conn:
-            waiting = studies.list_studies(conn, limit=1000, state=WORKABLE)
-        waiting.sort(key=lambda s: (s.state != S.STOPPING, s.state != S.RUNNING, -s.priority, s.created_at))
+        jobs = workable(self._db, self._clock)
         with self._lock:
             self._busy = {h: t for h, t in self._busy.items() if t.is_alive()}
-            for study, host in [(s, h) for s in waiting for h in due_hosts(self._db, s)]:
-                if host not in self._busy and not self._stopping.is_set():
-                    thread = threading.Thread(target=self._advance, args=(study.id, host), name=f"study-{study.name}")
-                    self._busy[host] = thread
+            for job in jobs:
+                if job.host not in self._busy and not self._stopping.is_set():
+                    thread = threading.Thread(
+                        target=self._advance, args=(job.study_id, job.host), name=f"study-{job.study_id}"
+                    )
+                    self._busy[job.host] = thread
                     thread.start()

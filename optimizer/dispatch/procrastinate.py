@@ -1,8 +1,8 @@
 """Several machines on one PostgreSQL: jobs carried by Procrastinate, one at a time for each host.
 
-Decides which studies get a job and what becomes of jobs whose machine died. A job says no more than "look at this
-study": whether there is work, and who may touch the host, is decided by `worker.advance` and its lease. So a job that
-is lost, doubled or late is harmless, and the tables of jobs (schema `procrastinate`) may be dropped at any time.
+Decides what becomes of jobs whose machine died; which studies get one is decided by `workable`. A job says no more than
+"look at this study": whether there is work, and who may touch the host, is decided by `worker.advance` and its lease.
+So a lost, doubled or late job is harmless, and the tables of jobs (schema `procrastinate`) may be dropped at any time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -19,16 +18,12 @@ import structlog
 from procrastinate import App, PsycopgConnector, exceptions, jobs
 from procrastinate import __version__ as procrastinate_version
 
-from optimizer import share, windowing
 from optimizer.clock import Clock
 from optimizer.dispatch.advancing import AdvancingWorker
-from optimizer.errors import BadInput
+from optimizer.dispatch.workable import Job, workable
 from optimizer.settings import Settings
-from optimizer.studies import StudyState
-from storage import leases, studies
 from storage.engine import Database
 from storage.errors import StorageError
-from storage.records import StudyRecord
 
 log = structlog.get_logger(__name__)
 
@@ -43,15 +38,6 @@ GRACE_S = 5.0
 """How long Procrastinate waits for its own bookkeeping when it ends; the work itself is waited for by `stop`."""
 SCHEMA_LOCK = 0x4A_4F_42_53
 """Key of the advisory lock under which the tables of jobs are made ("JOBS" in ASCII)."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One study that should be looked at on one of its hosts."""
-
-    study_id: str
-    host: str
-    priority: int
 
 
 class ProcrastinateWorker(AdvancingWorker):
@@ -140,19 +126,18 @@ class ProcrastinateWorker(AdvancingWorker):
             with self._lock:
                 if self._stopping.is_set() or host in self._running:
                     return
-                future = self._pool.submit(self._work, study_id, host)
+                future = self._pool.submit(self._advance, study_id, host)
                 self._running[host] = future
+            future.add_done_callback(lambda _: self._let_go(host))
             await asyncio.wrap_future(future)
 
         return advance
 
-    def _work(self, study_id: str, host: str) -> None:
-        try:
-            self._advance(study_id, host)
-        finally:
-            with self._lock:
-                self._running.pop(host, None)
-            self.wake()
+    def _let_go(self, host: str) -> None:
+        """The host is free for the next job, also when this one was taken back before it began."""
+        with self._lock:
+            self._running.pop(host, None)
+        self.wake()
 
     async def _look(self, app: App, advance: Any) -> None:
         """Give every study that could go on a job, and those of dead machines to others, again and again.
@@ -180,32 +165,6 @@ async def _defer(advance: Any, job: Job) -> None:
     )
     with contextlib.suppress(exceptions.AlreadyEnqueued):
         await configured.defer_async(study_id=job.study_id, host=job.host)
-
-
-def workable(db: Database, clock: Clock) -> list[Job]:
-    """Return the studies that could go on now: asked to, their window open, and nobody at work on their host."""
-    now = clock.now()
-    with db.read() as conn:
-        found = studies.list_studies(conn, limit=1000, state=share.WORKABLE)
-        busy = {lease.host for lease in leases.list_leases(conn) if lease.until > now}
-    urgent = {StudyState.STOPPING: 2_000_000, StudyState.RUNNING: 1_000_000}
-    return [
-        Job(study.id, host, study.priority + urgent.get(StudyState(study.state), 0))
-        for study in found
-        if _may_go_on(db, study, clock)
-        for host in share.due_hosts(db, study)
-        if host not in busy
-    ]
-
-
-def _may_go_on(db: Database, study: StudyRecord, clock: Clock) -> bool:
-    if study.state == StudyState.STOPPING:
-        return True
-    try:
-        return windowing.look(db, study, clock.now()).open or study.state != StudyState.WAITING_WINDOW
-    except BadInput as error:
-        log.warning("dispatch.study_without_window", study=study.name, error=error.message)
-        return False
 
 
 def ensure_schema(db: Database) -> None:

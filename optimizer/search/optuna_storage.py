@@ -27,6 +27,13 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
     return optuna.storages.RDBStorage(url, engine_kwargs=arguments)
 
 
+def close_storage(storage: optuna.storages.BaseStorage) -> None:
+    """Let go of a storage's connections."""
+    storage.remove_session()
+    if isinstance(storage, optuna.storages.RDBStorage):
+        storage.engine.dispose()
+
+
 def _use_wal(path: Path) -> None:
     """Switch the file to WAL once (it stays so): readers such as the dashboard then never block the writer."""
     path.parent.mkdir(parents=True, exist_ok=True)

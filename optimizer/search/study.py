@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -20,7 +21,7 @@ from optimizer.search import explain, policy, ranking
 from optimizer.search.canonical import Candidate, CanonicalSpace
 from optimizer.search.distributions import distributions, fits, to_optuna
 from optimizer.search.history import Observation, asked, read
-from optimizer.search.optuna_storage import open_storage
+from optimizer.search.optuna_storage import SQLITE, close_storage, open_storage
 from optimizer.search.policy import Options
 from optimizer.search.results import (
     ENDED,
@@ -70,6 +71,24 @@ def open_study(
     elif known != mark:
         raise Conflict(f"study {name} was begun with another search space", remedy="give the new study another name")
     return SearchStudy(study, storage, space, chosen)
+
+
+def name_in_optuna(name: str, study_id: str) -> str:
+    """Return what the Optuna study of one of ours is called."""
+    return f"{name}-{study_id}"
+
+
+def delete_study(optuna_url: str, name: str) -> None:
+    """Remove the Optuna study of this name; harmless when there is none."""
+    if optuna_url.startswith(SQLITE) and not Path(optuna_url.removeprefix(SQLITE)).exists():
+        return
+    storage = open_storage(optuna_url)
+    try:
+        storage.delete_study(storage.get_study_id_from_name(name))
+    except KeyError:
+        return
+    finally:
+        close_storage(storage)
 
 
 class SearchStudy:
@@ -264,9 +283,7 @@ class SearchStudy:
 
     def close(self) -> None:
         """Let go of the database's connections."""
-        self._backend.remove_session()
-        if isinstance(self._backend, optuna.storages.RDBStorage):
-            self._backend.engine.dispose()
+        close_storage(self._backend)
 
     def _trials(self) -> list[FrozenTrial]:
         return self._storage.get_all_trials(self._id, deepcopy=False)
