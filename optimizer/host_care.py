@@ -89,7 +89,7 @@ def restore(db: Database, name: str, *, clock: Clock) -> str:
             link.close()
         with db.write() as conn:
             hosts.clear_mark(conn, name)
-            shares.home_is_back(conn, name)
+            shares.let_go(conn, name)
         return text
     finally:
         with db.write() as conn:

@@ -12,7 +12,7 @@ from optimizer.errors import Conflict, NotFound
 from optimizer.spec import HostEntry
 from optimizer.studies import StudyState
 from storage import errors as storage_errors
-from storage import hosts, leases, studies
+from storage import hosts, leases, shares, studies
 from storage.engine import Database
 from storage.records import HostRecord
 
@@ -49,7 +49,12 @@ def register(db: Database, entry: HostEntry, *, replace: bool, now: datetime) ->
 
 
 def remove(db: Database, name: str, *, now: datetime) -> None:
-    """Forget a host. Raises NotFound, and Conflict while a study uses it or a lease on it lasts."""
+    """Forget a host, and what studies would have put back there: whoever says so gives it up.
+
+    Raises:
+        NotFound: there is none.
+        Conflict: a study uses it, or a lease on it lasts.
+    """
     get(db, name)
     with db.write() as conn:
         _refuse_in_use(conn, name)
@@ -57,6 +62,7 @@ def remove(db: Database, name: str, *, now: datetime) -> None:
         if lease is not None and lease.until > now:
             raise Conflict(f"{lease.owner} works on host {name}", remedy="stop the study first")
         hosts.delete(conn, name)
+        shares.let_go(conn, name)
 
 
 def _refuse_in_use(conn: Any, name: str) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from optimizer import confirm, evidence, finalists, home_server, trial_log
 from optimizer.bench.baseline import check_expected
+from optimizer.engines.base import FlagValue
 from optimizer.errors import RatchetError, Stopped
 from optimizer.evidence import Evidence
 from optimizer.run import StudyRun
@@ -65,7 +66,9 @@ def reconcile(run: StudyRun) -> None:
     What other hosts of the study have under way is theirs.
     """
     records = evidence.read(run).here
-    done = run.search.reconcile(records, host=run.host.name)
+    home = home_params(run)  # a baseline's row has none: it was started as home, not for its parameters
+    asked = [replace(t, params=home) if t.kind == "baseline" else t for t in records]
+    done = run.search.reconcile(asked, host=run.host.name)
     for trial in records:
         if trial.number in done.renumbered:
             trial_log.set_optuna_number(run, trial, done.renumbered[trial.number])
@@ -112,10 +115,14 @@ def measure_baseline_once(run: StudyRun) -> TrialRecord:
 
 def tell_baseline(run: StudyRun, trial: TrialRecord) -> None:
     """Let the search know the baseline as a measured configuration, so that it is never suggested as a new one."""
-    config = run.spec.baseline_config()
-    params = {name: config[name] for name in run.search.space.names if name in config}
-    number = run.search.add_observation(params, result_of(trial))
+    number = run.search.add_observation(home_params(run), result_of(trial))
     trial_log.set_optuna_number(run, trial, number)
+
+
+def home_params(run: StudyRun) -> dict[str, FlagValue]:
+    """Return the searched parameters as the baseline has them."""
+    config = run.spec.baseline_config()
+    return {name: config[name] for name in run.search.space.names if name in config}
 
 
 def compare_with_expectation(run: StudyRun, measured: Sequence[TrialRecord]) -> None:

@@ -101,13 +101,25 @@ def window_id_of(conn: Any, window: str | None) -> str | None:
         raise NotFound(f"no window {window!r}", remedy="`ratchet window list` shows all") from error
 
 
-def attach(db: Database, study_id: str, window: str, *, now: datetime) -> StudyRecord:
-    """Let a study work in another window only; with an empty name, at any time. Raises NotFound."""
+def change(
+    db: Database, study_id: str, *, window: str | None = None, priority: int | None = None, now: datetime
+) -> StudyRecord:
+    """Let a study work in another window only (with an empty name, at any time), or change its priority.
+
+    Raises:
+        NotFound: there is no such study or window.
+        Conflict: it is finished.
+    """
     record = get(db, study_id)
+    if record.state == S.FINISHED:
+        raise Conflict(f"study {record.name} is finished", remedy="create a new one")
     with db.write() as conn:
-        found = window_id_of(conn, window)
-        studies.update(conn, record.id, window_id=found, spec={**record.spec, "window": window or None})
-        look_anew(conn, [record.id], now)
+        if window is not None:
+            found = window_id_of(conn, window)
+            studies.update(conn, record.id, window_id=found, spec={**record.spec, "window": window or None})
+            look_anew(conn, [record.id], now)
+        if priority is not None:
+            studies.update(conn, record.id, priority=priority)
         return studies.get(conn, record.id)
 
 

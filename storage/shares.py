@@ -65,10 +65,8 @@ def begin_again(conn: Connection, study_id: str) -> None:
 
 
 def not_back(conn: Connection, study_id: str) -> list[ShareRecord]:
-    """Return the parts whose home is not proved back, on hosts that are still registered."""
-    there = sa.select(tables.hosts.c.name)
-    query = sa.select(*columns_of(T, ShareRecord)).where(T.c.study_id == study_id, T.c.taken, T.c.host.in_(there))
-    return select_records(conn, ShareRecord, query.order_by(T.c.position))
+    """Return the parts whose home is not proved back."""
+    return [part for part in for_study(conn, study_id) if part.taken]
 
 
 def visit_again(conn: Connection, study_id: str) -> list[ShareRecord]:
@@ -79,8 +77,8 @@ def visit_again(conn: Connection, study_id: str) -> list[ShareRecord]:
     return found
 
 
-def home_is_back(conn: Connection, host: str) -> None:
-    """Note that a host serves again what it served before, whichever study had stopped it."""
+def let_go(conn: Connection, host: str) -> None:
+    """Note that no study has anything to put back on a host: it was done by hand, or the host is given up."""
     execute(conn, sa.update(T).where(T.c.host == host, T.c.taken).values(taken=False))
 
 

@@ -1,8 +1,9 @@
 """A study as one portable file, and a whole database copied into another, of the same kind or the other.
 
 Decides the file format: gzip of JSON lines, a header first, then rows by table in the order of their references.
-Everything of the study comes back exactly, with three exceptions: ids that the database counts are given anew, a window
-that the target does not have is dropped, and a study that was at work arrives paused.
+Everything of the study comes back exactly, with four exceptions: ids that the database counts are given anew, a window
+that the target does not have is dropped, a study that was at work arrives paused, and the servers that it had stopped
+are not this database's to put back: the one that it comes from does that.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ def import_study(
         for row in rows:
             if "study_id" in row:
                 row["study_id"] = study.id
+            if table is tables.shares:
+                row["taken"] = False
             if table is tables.request_batches:
                 row["measurement_id"] = measurement_ids[row["measurement_id"]]
         _insert(conn, table, rows, measurement_ids)

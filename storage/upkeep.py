@@ -83,9 +83,9 @@ def _outlived(table: Table, cutoff: datetime) -> ColumnElement[bool]:
 
 def _of_ended(table: Table, cutoff: datetime) -> ColumnElement[bool]:
     """Rows that belong to a study which ended before the cutoff."""
-    ended = sa.select(tables.studies.c.id).where(
-        tables.studies.c.state.in_(ENDED), tables.studies.c.finished_at < cutoff
-    )
+    studies = tables.studies.c
+    at = sa.func.coalesce(studies.finished_at, studies.updated_at)  # one that failed could go on: it never finished
+    ended = sa.select(studies.id).where(studies.state.in_(ENDED), at < cutoff)
     if table is tables.request_batches:
         of = sa.select(tables.measurements.c.id).where(tables.measurements.c.study_id.in_(ended))
         return table.c.measurement_id.in_(of)

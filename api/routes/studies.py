@@ -17,7 +17,7 @@ from api.idempotency import ApiRoute
 from api.problems import ApiProblem, problem_list
 from api.schemas import CheckOut, Page, StudyDetail, StudyOut, StudyPatch
 from optimizer import studies as verbs
-from optimizer.errors import BadInput, Conflict, Problem
+from optimizer.errors import BadInput, Problem
 from optimizer.spec import HostEntry, StudySpec, parse_host, parse_study
 from optimizer.studies import StudyState
 from storage import errors as storage_errors
@@ -97,13 +97,7 @@ def change_study(study_id: str, body: StudyPatch, request: Request, response: Re
     """Change the priority or the window of a study that is not finished."""
     record = verbs.get(use.db, study_id)
     etags.check(request, record.version)
-    if record.state == StudyState.FINISHED:
-        raise Conflict(f"study {record.name} is finished", remedy="create a new one")
-    if body.window is not None:
-        record = verbs.attach(use.db, record.id, body.window, now=use.now())
-    if body.priority is not None:
-        with use.db.write() as conn:
-            record = studies.update(conn, record.id, priority=body.priority)
+    record = verbs.change(use.db, record.id, window=body.window, priority=body.priority, now=use.now())
     use.wake_worker()
     with use.db.read() as conn:
         counts = trials.count_by_state(conn, record.id)

@@ -224,8 +224,8 @@ class SearchStudy:
             else:
                 self.tell(trial.number, Result(None, Outcome.INFRASTRUCTURE, failure="interrupted"))
                 requeued += [] if trial.user_attrs.get("added") else self._requeue(trial)
-        known = {t.number for t in trials}
-        lost = [r for n, r in ended.items() if n not in known]
+        known = {t.number: t for t in trials}
+        lost = [r for n, r in ended.items() if n not in known or not self._same(known[n], r)]
         renumbered = {r.number: self.add_observation(r.params, result_of(r)) for r in lost}
         return Reconciled(tuple(told), tuple(requeued), tuple(renumbered.values()), renumbered)
 
