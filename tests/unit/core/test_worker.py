@@ -51,9 +51,7 @@ class FakeRun:
         self.closed = True
 
 
-def play(
-    db: Database, monkeypatch: pytest.MonkeyPatch, error: Exception | None, restore: Exception | str = ""
-) -> Any:
+def play(db: Database, monkeypatch: pytest.MonkeyPatch, error: Exception | None, restore: Exception | str = "") -> Any:
     """Advance a queued study whose phases and restore end as given; return its row."""
     study = queued(db)
     monkeypatch.setattr(worker, "open_run", lambda db, study, spec, keeper, clock: FakeRun(db, study, keeper))
