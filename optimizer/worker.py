@@ -250,7 +250,7 @@ def _restore(run: StudyRun, ending: Ending) -> Ending:
     if ending.state is S.NEEDS_ATTENTION:
         return ending
     try:
-        home_server.finish(run, finished=ending.state is S.FINISHED and not ending.reason)
+        why_not = home_server.finish(run, finished=ending.state is S.FINISHED and not ending.reason)
     except LeaseLost:
         raise
     except RatchetError as error:
@@ -258,7 +258,7 @@ def _restore(run: StudyRun, ending: Ending) -> Ending:
     except Exception as error:  # the boundary as well: a home that is not back is never left unsaid
         log.exception("worker.unexpected", study=run.study.name)
         return _attention(run, NeedsAttention(run.host.name, f"unexpected {type(error).__name__}: {error}"), NOT_BACK)
-    return ending
+    return Ending(ending.state, why_not) if why_not else ending
 
 
 def _end(db: Database, study_id: str, host: str, ending: Ending, now: datetime) -> None:
