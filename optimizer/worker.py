@@ -251,7 +251,7 @@ def _restore(run: StudyRun, ending: Ending) -> Ending:
         return ending
     try:
         why_not = home_server.finish(run, finished=ending.state is S.FINISHED and not ending.reason)
-    except LeaseLost:
+    except (LeaseLost, StorageError):
         raise
     except RatchetError as error:
         return _attention(run, error, NOT_BACK)
