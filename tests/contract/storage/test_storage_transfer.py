@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from storage import events, logs, measurements, migrate, series, studies, transfer, trials, verdicts, windows
+from storage import events, logs, measurements, migrate, series, shares, studies, transfer, trials, verdicts, windows
 from storage.engine import Database, open_database
 from storage.errors import Corrupt, Duplicate, Missing
 from tests.contract.storage import samples
@@ -65,6 +65,17 @@ def test_an_exported_study_arrives_whole_in_either_database(
     assert exported(other)[:4] == data[:4]
     if other.is_sqlite:
         other.close()
+
+
+def test_what_an_imported_study_had_stopped_is_not_for_this_database_to_put_back(db: Database) -> None:
+    with db.write() as conn:
+        fill(conn)
+        shares.update(conn, "s1", samples.HOST, taken=True)
+    data = exported(db)
+    with db.write() as conn:
+        transfer.import_study(conn, io.BytesIO(data), name="copy", new_id="s2")
+        assert not shares.get(conn, "s2", samples.HOST).taken
+        assert shares.get(conn, "s1", samples.HOST).taken
 
 
 def test_a_study_can_be_imported_beside_itself(db: Database) -> None:

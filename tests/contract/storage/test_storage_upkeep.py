@@ -22,6 +22,15 @@ def end_study(db: Database, state: str = "finished") -> None:
         studies.update(conn, "s1", finished_at=NOW)
 
 
+def test_evidence_of_a_study_that_failed_long_ago_goes_too(db: Database) -> None:
+    with db.write() as conn:
+        fill(conn)
+        studies.move(conn, "s1", from_states=["created"], to="failed", now=NOW)
+        studies.update(conn, "s1", finished_at=None)
+    assert upkeep.prune(db, Retention(), NOW + timedelta(days=179))["logs"] == 0
+    assert upkeep.prune(db, Retention(), NOW + timedelta(days=181))["logs"] == 3
+
+
 def test_old_evidence_goes_and_results_stay(db: Database) -> None:
     with db.write() as conn:
         fill(conn)

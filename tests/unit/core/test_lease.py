@@ -11,9 +11,9 @@ from optimizer import studies
 from optimizer.clock import SystemClock
 from optimizer.errors import LeaseLost, Stopped
 from optimizer.lease import claim
-from storage import leases
+from storage import leases, windows
 from storage.engine import Database
-from storage.records import StudyRecord
+from storage.records import StudyRecord, WindowRecord
 from tests.unit.core.test_studies import new_study, put_in
 
 
@@ -86,3 +86,24 @@ def test_a_renewal_feeds_the_guard(db: Database, study: StudyRecord) -> None:
     with take(db, study, "a", renew_s=0.1) as keeper:
         keeper.on_renew = lambda: fed.append(1)
         assert wait_for(lambda: len(fed) >= 2)
+
+
+@pytest.mark.parametrize(("window", "enabled", "works"), [("", True, True), ("night", False, False)])
+def test_a_window_that_is_taken_away_or_switched_off_reaches_the_worker(
+    db: Database, study: StudyRecord, window: str, enabled: bool, works: bool
+) -> None:
+    now = datetime.now(UTC)
+    opens = now - timedelta(minutes=5)
+    cron = f"{opens.minute} {opens.hour} * * *"
+    with db.write() as conn:
+        windows.put(conn, WindowRecord("w", "night", cron, "UTC", now, duration_min=60))
+    studies.change(db, study.id, window="night", now=now)
+    with take(db, study, "a", ends_at=now + timedelta(minutes=55)) as keeper:
+        keeper._watch()
+        keeper.check()
+        with db.write() as conn:
+            windows.update(conn, "w", enabled=enabled)
+        studies.change(db, study.id, window=window, now=now)
+        keeper._watch()
+        assert keeper.cancelled() is not works
+        assert works is (keeper.time_left_s() is None)

@@ -14,6 +14,7 @@ from optimizer.phases import StudyFailed
 from optimizer.plan import argv_to_keep
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
+from optimizer.search.study import open_study
 from optimizer.spec import parse_study
 from optimizer.studies import StudyState
 from storage import events
@@ -227,3 +228,19 @@ def test_a_server_that_stays_has_no_name_of_ours(db: Database, given: str | None
     assert ("--alias" in words) is kept
     assert not any("ratchet-" in word for word in words)
     assert [w for w in plan.argv if w not in words] == ([] if kept else ["--alias", f"ratchet-{run.study.id}"])
+
+
+def test_a_lost_or_new_optuna_database_learns_the_baseline_for_what_it_is(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, world = study_run(db, trials=3), World(faster_with_threads)
+    monkeypatch.setattr(phases, "run_trial", world.trial)
+    phases.measure_baseline(run)
+    phases.explore(run)
+    before = sorted((o.key, o.value) for o in run.search.history())
+    options = run.search.options
+    run.search = open_study("memory", "afterwards", space=run.search.space, seed=1, options=options)
+    phases.reconcile(run)
+    assert sorted((o.key, o.value) for o in run.search.history()) == before
+    phases.reconcile(run)
+    assert sorted((o.key, o.value) for o in run.search.history()) == before, "and only once"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from optimizer import finalists, home_server, phases, share, studies, worker
+from optimizer import finalists, home_server, hosts, phases, share, studies, worker
 from optimizer.clock import SystemClock
 from optimizer.errors import BadInput, Unreachable
 from optimizer.lease import LeaseKeeper
@@ -19,7 +19,7 @@ from optimizer.settings import Settings
 from optimizer.share import Ending
 from optimizer.spec import HostEntry, parse_study
 from optimizer.studies import StudyState as S
-from storage import shares, trials
+from storage import leases, shares, trials
 from storage import studies as rows
 from storage.engine import Database
 from storage.records import StudyRecord, TrialRecord
@@ -124,6 +124,35 @@ def test_what_wins_on_one_host_only_has_not_won(db: Database, monkeypatch: pytes
     verdict = two.play()
     assert verdict["outcome"] != "win"
     assert verdict["hosts"]["right"]["outcome"] != "win"
+
+
+def test_a_study_whose_host_is_lost_for_good_gets_its_verdict_from_the_others(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = created(db)
+    two = TwoHosts(db, study)
+    monkeypatch.setattr(phases, "run_trial", two.trial)
+    monkeypatch.setattr(phases.home_server, "take_over", lambda run: None)
+    left, right = two.runs
+    with db.write() as conn:
+        under_way = TrialRecord(study.id, -1, "explore", "measuring", "k", {}, NOW)
+        number = trials.add(conn, under_way, host="right", fence=right.lease.fence)
+        leases.release(conn, "right", "synthetic", right.lease.fence)
+    share.end(db, study.id, "right", Ending(S.NEEDS_ATTENTION, "no route"), NOW)
+    two._one(left)
+    ended = studies.get(db, study.id)
+    assert (ended.state, (ended.verdict or {})["outcome"]) == (S.NEEDS_ATTENTION, "undecided"), "right is not convinced"
+    hosts.remove(db, "right", now=NOW)
+    studies.resume(db, study.id, now=NOW)
+    studies.move(db, study.id, {S.QUEUED}, S.RUNNING, "", NOW)
+    started = len(two.worlds["left"].started)
+    two._one(left)
+    assert two.errors == []
+    ended = studies.get(db, study.id)
+    assert (ended.state, (ended.verdict or {})["outcome"]) == (S.FINISHED, "win")
+    assert len(two.worlds["left"].started) == started, "what is confirmed is not confirmed again"
+    with db.read() as conn:
+        assert trials.get(conn, study.id, number).state == "interrupted"
 
 
 def test_finalists_of_another_host_stand(db: Database) -> None:
