@@ -41,6 +41,7 @@ STUDIES = {"one": ["a"], "both": ["a", "b"]}
 NIGHTS = {"early": "0 20 * * *", "late": "0 22 * * *"}
 NIGHT_MIN = 480
 IDLE = {S.CREATED, S.PAUSED, S.FAILED, S.FINISHED}
+UNDONE = (S.QUEUED, S.RUNNING, S.STOPPING, S.WAITING_WINDOW)
 VERBS: dict[str, Callable[..., StudyRecord]] = {
     "start": studies.start,
     "resume": studies.resume,
@@ -106,8 +107,9 @@ class Courses(RuleBasedStateMachine):
         self.outcome, self.meanwhile = "through", ""
         for host in HOSTS:
             host_verbs.register(self.db, parse_host(entry(host)), replace=False, now=NOON)
+        self.window = dict.fromkeys(STUDIES, "")
         for name in NIGHTS:
-            self.add_window(name)
+            self.deletes_or_adds_a_window(name)
         for name, names in STUDIES.items():
             spec = {**yaml.safe_load(DEMO.read_text()), "name": name, "hosts": names}
             del spec["host"]
@@ -124,60 +126,47 @@ class Courses(RuleBasedStateMachine):
     def attaches(self, name: str, window: str) -> None:
         with suppress(RatchetError):
             studies.change(self.db, name, window=window, now=self.clock.now())
+            self.window[name] = window
 
     @rule(name=window_names)
-    def deletes_a_window(self, name: str) -> None:
+    def deletes_or_adds_a_window(self, name: str) -> None:
         with self.db.write() as conn:
             if window_rows.find(conn, name) is not None:
                 window_rows.delete(conn, name)
-
-    @rule(name=window_names)
-    def add_window(self, name: str) -> None:
-        with self.db.write() as conn:
-            if window_rows.find(conn, name) is None:
+            else:
                 window_rows.put(conn, WindowRecord(name, name, NIGHTS[name], "UTC", NOON, duration_min=NIGHT_MIN))
 
-    @rule(name=host_names)
-    def restores(self, name: str) -> None:
+    @rule(name=host_names, what=st.sampled_from(["restore", "remove", "register", "cut", "cut", "mend"]))
+    def happens_to_a_host(self, name: str, what: str) -> None:
         with suppress(RatchetError):
-            host_care.restore(self.db, name, clock=self.clock)
-
-    @rule(name=host_names)
-    def removes_a_host(self, name: str) -> None:
-        with suppress(RatchetError):
-            host_verbs.remove(self.db, name, now=self.clock.now())
-            self.serving.add(name)
-
-    @rule(name=host_names)
-    def registers_a_host(self, name: str) -> None:
-        with suppress(Conflict):
-            host_verbs.register(self.db, parse_host(entry(name)), replace=False, now=self.clock.now())
-
-    # --- the world ---
+            if what == "restore":
+                host_care.restore(self.db, name, clock=self.clock)
+            elif what == "remove":
+                host_verbs.remove(self.db, name, now=self.clock.now())
+                self.serves(name)  # from here on its owner's business
+            elif what == "register":
+                host_verbs.register(self.db, parse_host(entry(name)), replace=False, now=self.clock.now())
+        {"cut": self.reachable.discard, "mend": self.reachable.add}.get(what, lambda _: None)(name)
 
     @rule(minutes=st.sampled_from([2, 30, 300, 700]))
     def time_passes(self, minutes: int) -> None:
         self.clock.at += timedelta(minutes=minutes)
 
-    @rule(name=host_names)
-    def is_cut_off(self, name: str) -> None:
-        self.reachable.discard(name)
-
-    @rule(name=host_names)
-    def is_there_again(self, name: str) -> None:
-        self.reachable.add(name)
-
     # --- workers ---
 
-    @rule(
-        outcome=st.sampled_from(["through", "dies", "too_late", "stuck"]),
-        meanwhile=st.sampled_from(["", "", "pause", "stop"]),
-    )
-    def a_worker_looks(self, outcome: str, meanwhile: str) -> None:
+    @rule(outcome=st.sampled_from(["through", "too_late", "stuck"]), meanwhile=st.sampled_from(["", "pause", "stop"]))
+    def workers_look(self, outcome: str, meanwhile: str) -> None:
         self.outcome, self.meanwhile = outcome, meanwhile
-        for job in workable(self.db, self.clock)[:1]:
+        for job in workable(self.db, self.clock):
             with suppress(Killed):
                 worker.advance(self.db, job.study_id, owner="w", settings=SETTINGS, host=job.host, clock=self.clock)
+
+    @rule(name=study_names, minutes=st.sampled_from([0, 2, 300]))
+    def a_worker_dies(self, name: str, minutes: int) -> None:
+        """While it has home away; later, or before its lease has run out, something else happens."""
+        self.asks(name, "start")
+        self.workers_look("dies", "")
+        self.time_passes(minutes)
 
     def open_run(self, db: Database, study: StudyRecord, spec: Any, keeper: LeaseKeeper, clock: Any) -> FakeRun:
         with db.read() as conn:
@@ -235,9 +224,11 @@ class Courses(RuleBasedStateMachine):
         """With every host there and workers that live, all that was asked for is done in the next two nights."""
         self.reachable |= set(HOSTS)
         for host in HOSTS:
-            self.registers_a_host(host)
+            self.happens_to_a_host(host, "register")
         self.drain()
         assert not self.states(S.STOPPING)
+        free = [name for name, window in self.window.items() if not window]
+        assert not {f"{name} is {state}" for name in free for state in UNDONE} & set(self.states(*UNDONE))
         for hour in (20, 22, 20, 22):
             tonight = self.clock.at.replace(hour=hour, minute=1)
             self.clock.at = tonight if tonight > self.clock.at else tonight + timedelta(days=1)
@@ -245,7 +236,7 @@ class Courses(RuleBasedStateMachine):
                 with suppress(Conflict):
                     studies.change(self.db, name, priority=hour, now=self.clock.now())
             self.drain()
-        assert not self.states(S.QUEUED, S.RUNNING, S.STOPPING, S.WAITING_WINDOW)
+        assert not self.states(*UNDONE)
         self.no_home_is_lost()
 
     def drain(self) -> None:
@@ -253,7 +244,7 @@ class Courses(RuleBasedStateMachine):
             self.clock.sleep(61)  # leases of the dead run out
             if not workable(self.db, self.clock):
                 return
-            self.a_worker_looks("through", "")
+            self.workers_look("through", "")
         raise AssertionError(f"there is always more to do: {workable(self.db, self.clock)}")
 
     def states(self, *wanted: S) -> list[str]:
