@@ -23,6 +23,7 @@ from optimizer import hosts as host_verbs
 from optimizer.dispatch.workable import workable
 from optimizer.errors import Conflict, NeedsAttention, RatchetError, Stopped, Unreachable
 from optimizer.lease import LeaseKeeper
+from optimizer.search import study as search_study
 from optimizer.settings import Settings
 from optimizer.spec import HostEntry, parse_host, parse_study
 from optimizer.studies import StudyState as S
@@ -36,11 +37,13 @@ from tests.unit.core.test_studies import DEMO
 
 NOON = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 SETTINGS = Settings()
+SPEC = {key: value for key, value in yaml.safe_load(DEMO.read_text()).items() if key != "host"}
 HOSTS = ("a", "b")
 STUDIES = {"one": ["a"], "both": ["a", "b"]}
 NIGHTS = {"early": "0 20 * * *", "late": "0 22 * * *"}
 NIGHT_MIN = 480
 IDLE = {S.CREATED, S.PAUSED, S.FAILED, S.FINISHED}
+MISHAPS = ["start", "pause", "stop", "cut", "mend", "look", "look", "attach", "detach", "window goes"]
 UNDONE = (S.QUEUED, S.RUNNING, S.STOPPING, S.WAITING_WINDOW)
 VERBS: dict[str, Callable[..., StudyRecord]] = {
     "start": studies.start,
@@ -96,6 +99,7 @@ class Courses(RuleBasedStateMachine):
         self.patched.setattr(worker, "open_run", self.open_run)
         self.patched.setattr(worker.phases, "run_study", self.work)
         self.patched.setattr(worker.home_server, "finish", self.put_home_back)
+        self.patched.setattr(search_study, "delete_study", lambda url, name: None)
         self.patched.setattr(host_care.connect, "open_link", lambda host, **_: self.link(host))
         self.patched.setattr(host_care, "known_home", lambda *_: None)
         self.patched.setattr(host_care, "_put_back", lambda link, host, *_: self.serves(host.name))
@@ -107,13 +111,16 @@ class Courses(RuleBasedStateMachine):
         self.outcome, self.meanwhile = "through", ""
         for host in HOSTS:
             host_verbs.register(self.db, parse_host(entry(host)), replace=False, now=NOON)
-        self.window = dict.fromkeys(STUDIES, "")
+        self.window: dict[str, str] = {}
         for name in NIGHTS:
             self.deletes_or_adds_a_window(name)
-        for name, names in STUDIES.items():
-            spec = {**yaml.safe_load(DEMO.read_text()), "name": name, "hosts": names}
-            del spec["host"]
-            studies.create(self.db, parse_study(spec), now=NOON)
+        for name in STUDIES:
+            self.create(name)
+
+    def create(self, name: str) -> None:
+        spec = {**SPEC, "name": name, "hosts": [entry(host) for host in STUDIES[name]]}
+        studies.create(self.db, parse_study(spec), now=self.clock.now())
+        self.window[name] = ""
 
     # --- the owner ---
 
@@ -161,12 +168,30 @@ class Courses(RuleBasedStateMachine):
             with suppress(Killed):
                 worker.advance(self.db, job.study_id, owner="w", settings=SETTINGS, host=job.host, clock=self.clock)
 
-    @rule(name=study_names, minutes=st.sampled_from([0, 2, 300]))
-    def a_worker_dies(self, name: str, minutes: int) -> None:
-        """While it has home away; later, or before its lease has run out, something else happens."""
+    @rule(name=study_names, then=st.lists(st.sampled_from(MISHAPS), min_size=1, max_size=5))
+    def a_worker_dies(self, name: str, then: list[str]) -> None:
+        """While it has home away, and things happen before the next one comes."""
+        if studies.get(self.db, name).state == S.FINISHED:
+            studies.delete(self.db, name)
+            self.create(name)
         self.asks(name, "start")
         self.workers_look("dies", "")
-        self.time_passes(minutes)
+        for what in then:
+            if what in VERBS:
+                self.asks(name, what)
+            elif what == "cut":
+                self.happens_to_a_host(STUDIES[name][0], "cut")
+            elif what == "mend":
+                self.happens_to_a_host(STUDIES[name][0], "mend")
+            elif what == "look":
+                self.time_passes(2)
+                self.workers_look("through", "")
+            elif what == "detach":
+                self.attaches(name, "")
+            else:
+                self.attaches(name, "late")
+                if what == "window goes":
+                    self.deletes_or_adds_a_window("late")
 
     def open_run(self, db: Database, study: StudyRecord, spec: Any, keeper: LeaseKeeper, clock: Any) -> FakeRun:
         with db.read() as conn:
