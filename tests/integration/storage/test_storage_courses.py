@@ -18,7 +18,7 @@ import pytest
 import yaml
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from optimizer import host_care, studies, worker
+from optimizer import host_care, studies, windowing, worker
 from optimizer import hosts as host_verbs
 from optimizer.dispatch.workable import workable
 from optimizer.errors import Conflict, NeedsAttention, RatchetError, Stopped, Unreachable
@@ -43,7 +43,7 @@ STUDIES = {"one": ["a"], "both": ["a", "b"]}
 NIGHTS = {"early": "0 20 * * *", "late": "0 22 * * *"}
 NIGHT_MIN = 480
 IDLE = {S.CREATED, S.PAUSED, S.FAILED, S.FINISHED}
-MISHAPS = ["start", "pause", "stop", "cut", "mend", "look", "look", "attach", "detach", "window goes"]
+MISHAPS = ["start", "pause", "stop", "stop", "cut off", "cut off", "look", "attach", "detach", "window goes"]
 UNDONE = (S.QUEUED, S.RUNNING, S.STOPPING, S.WAITING_WINDOW)
 VERBS: dict[str, Callable[..., StudyRecord]] = {
     "start": studies.start,
@@ -179,11 +179,9 @@ class Courses(RuleBasedStateMachine):
         for what in then:
             if what in VERBS:
                 self.asks(name, what)
-            elif what == "cut":
-                self.happens_to_a_host(STUDIES[name][0], "cut")
-            elif what == "mend":
-                self.happens_to_a_host(STUDIES[name][0], "mend")
-            elif what == "look":
+            elif what in {"cut off", "look"}:
+                if what == "cut off":
+                    self.happens_to_a_host(STUDIES[name][0], "cut")
                 self.time_passes(2)
                 self.workers_look("through", "")
             elif what == "detach":
@@ -237,6 +235,12 @@ class Courses(RuleBasedStateMachine):
         assert set(HOSTS) - self.serving <= away, "what does not serve is known to be away"
         left = [(s.name, s.state, p.host) for s, p in self.parts() if p.taken and s.state in IDLE]
         assert not left, "nobody would go there any more"
+
+    @invariant()
+    def who_has_no_window_may_always_work(self) -> None:
+        for study, _ in self.parts():
+            if not self.window[study.name]:
+                assert windowing.look(self.db, study, self.clock.now()).open
 
     def teardown(self) -> None:
         try:
