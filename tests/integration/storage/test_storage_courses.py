@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from optimizer import host_care, studies, windowing, worker
 from optimizer import hosts as host_verbs
 from optimizer.dispatch.workable import workable
-from optimizer.errors import Conflict, NeedsAttention, RatchetError, Stopped, Unreachable
+from optimizer.errors import BadInput, Conflict, NeedsAttention, RatchetError, Stopped, Unreachable
 from optimizer.lease import LeaseKeeper
 from optimizer.search import study as search_study
 from optimizer.settings import Settings
@@ -174,6 +174,8 @@ class Courses(RuleBasedStateMachine):
         if studies.get(self.db, name).state == S.FINISHED:
             studies.delete(self.db, name)
             self.create(name)
+        self.attaches(name, "")
+        self.mend_all()
         self.asks(name, "start")
         self.workers_look("dies", "")
         for what in then:
@@ -193,7 +195,8 @@ class Courses(RuleBasedStateMachine):
 
     def open_run(self, db: Database, study: StudyRecord, spec: Any, keeper: LeaseKeeper, clock: Any) -> FakeRun:
         with db.read() as conn:
-            assert hosts.find(conn, keeper.host) is not None
+            if hosts.find(conn, keeper.host) is None:
+                raise BadInput(f"host {keeper.host} is not registered any more")
         self.link(parse_host(entry(keeper.host)))
         return FakeRun(db, study, keeper)
 
@@ -251,9 +254,7 @@ class Courses(RuleBasedStateMachine):
 
     def comes_to_rest(self) -> None:
         """With every host there and workers that live, all that was asked for is done in the next two nights."""
-        self.reachable |= set(HOSTS)
-        for host in HOSTS:
-            self.happens_to_a_host(host, "register")
+        self.mend_all()
         self.drain()
         assert not self.states(S.STOPPING)
         free = [name for name, window in self.window.items() if not window]
@@ -267,6 +268,11 @@ class Courses(RuleBasedStateMachine):
             self.drain()
         assert not self.states(*UNDONE)
         self.no_home_is_lost()
+
+    def mend_all(self) -> None:
+        for host in HOSTS:
+            self.happens_to_a_host(host, "mend")
+            self.happens_to_a_host(host, "register")
 
     def drain(self) -> None:
         for _ in range(12):
