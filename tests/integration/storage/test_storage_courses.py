@@ -32,7 +32,7 @@ from storage import studies as rows
 from storage import windows as window_rows
 from storage.engine import Database
 from storage.records import ShareRecord, StudyRecord, WindowRecord
-from tests.integration.storage.test_storage_states import EXAMPLES, run_on
+from tests.integration.storage.test_storage_states import run_on
 from tests.unit.core.test_studies import DEMO
 
 NOON = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
@@ -291,7 +291,9 @@ class Courses(RuleBasedStateMachine):
             return [(study, part) for study in rows.list_studies(conn) for part in shares.for_study(conn, study.id)]
 
 
-@pytest.mark.parametrize(("backend", "examples"), EXAMPLES)
+@pytest.mark.parametrize(
+    ("backend", "examples"), [("sqlite", 24), pytest.param("postgres", 4, marks=pytest.mark.needs("postgres"))]
+)
 def test_no_home_is_lost_and_all_comes_to_rest_in_any_order(
     backend: str, examples: int, request: pytest.FixtureRequest, sqlite_template: Path, tmp_path: Path
 ) -> None:
