@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optimizer.bench.connection import Connections, Stream
-from optimizer.bench.stream import Answer, Piece, read_answer
+from optimizer.bench.dialects import Answer
+from optimizer.bench.stream import Piece, read_answer
 
 TICK_S = 0.02
 """How often time limits are looked at; also the interval by which late wake-ups of this process are noticed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import socket
 import ssl
@@ -21,7 +22,10 @@ from urllib.parse import urlsplit
 from optimizer.bench.stream import Piece, is_complete
 
 READ_SIZE = 1 << 16
-FINAL_CHUNK = b"0\r\n\r\n"
+TAIL_BYTES = 256
+"""Room for a final chunk with trailers; an answer whose trailers are longer ends when the connection does."""
+FINAL_CHUNK = re.compile(rb"(?:^|\r\n)0+(?:[ \t]*;[^\r\n]*)?\r\n(?:[^\r\n]+\r\n)*\r\n\Z")
+PROBE_TIMEOUT_S = 3.0
 SO_TIMESTAMPNS = 35
 """Linux: the kernel says with every read when the bytes arrived, however late this process comes to read them."""
 TIMESPEC = struct.Struct("@ll")
@@ -59,7 +63,7 @@ class Stream:
         self.sent = 0
         self.head = b""
         self.fresh = True
-        self.sized = False
+        self.sized: bool | None = None  # whether the answer has a length; None before its head is whole
         self.closed = False
 
 
@@ -81,9 +85,7 @@ class Connections:
         self.prefix = parts.path.rstrip("/")
         self.authority = parts.netloc.rpartition("@")[2]
         self.tls = ssl.create_default_context() if parts.scheme == "https" else None
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
-        self.family: int = found[0]
-        self.address: Any = found[4]
+        self.family, self.address = _address(self.host, self.port)
         self.late_s: list[float] = []
         """How long the bytes of each read had waited, where the kernel tells."""
         self.stamped = self.tls is None and sys.platform == "linux"
@@ -99,9 +101,10 @@ class Connections:
         extra = "".join(f"{k}: {v}\r\n" for k, v in self.headers.items())
         stream.head = (
             f"POST {self.prefix}{stream.request['path']} HTTP/1.1\r\nHost: {self.authority}\r\n"
-            f"Content-Type: application/json\r\nAccept: text/event-stream\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
+            f"Content-Type: application/json\r\nAccept: text/event-stream\r\nAccept-Encoding: identity\r\n"
+            f"{extra}Content-Length: {len(body)}\r\n\r\n"
         ).encode() + body
-        stream.pieces, stream.tail, stream.sent, stream.closed = [], b"", 0, False
+        stream.pieces, stream.tail, stream.sized, stream.sent, stream.closed = [], b"", None, 0, False
         stream.started = stream.data_at = time.perf_counter()
         if stream.state == "idle":
             stream.fresh = False
@@ -202,12 +205,17 @@ class Connections:
             return
         stream.pieces.append((now, data))
         stream.data_at = now
-        stream.tail = data[-5:] if len(data) >= 5 else (stream.tail + data)[-5:]
-        # A chunked answer ends with its final chunk; one with a length is short (an error) and read as it comes.
-        if len(stream.pieces) == 1:
-            stream.sized = self._has_length(data)
-        if (stream.tail == FINAL_CHUNK or stream.sized) and is_complete(stream.pieces):
+        stream.tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (stream.tail + data)[-TAIL_BYTES:]
+        if self._may_be_over(stream) and is_complete(stream.pieces):
             self.on_end(stream, None)
+
+    @staticmethod
+    def _may_be_over(stream: Stream) -> bool:
+        """Say whether to look closely. A chunked answer, the usual one, is looked at when it shows a final chunk."""
+        if stream.sized is None:
+            stream.sized = _has_length(b"".join(data for _, data in stream.pieces))
+            return True
+        return stream.sized or (stream.tail.endswith(b"\r\n\r\n") and FINAL_CHUNK.search(stream.tail) is not None)
 
     def _receive(self, sock: Any) -> tuple[bytes, float]:
         """Read what is there; return it with its time of arrival, by the kernel's own stamp where there is one."""
@@ -225,10 +233,6 @@ class Connections:
         while self.tls is not None and sock.pending():
             data += sock.recv(READ_SIZE)
         return data, time.perf_counter()
-
-    @staticmethod
-    def _has_length(first: bytes) -> bool:
-        return b"\r\ncontent-length:" in first[:4096].lower().split(b"\r\n\r\n", 1)[0]
 
     def _broken(self, stream: Stream, error: str | None) -> None:
         """The connection ended. A reused one that never answered was closed while idle: try once more, afresh."""
@@ -251,3 +255,27 @@ class Connections:
                 self.selector.unregister(stream.sock)
             stream.sock.close()
         stream.sock, stream.state = None, "closed"
+
+
+def _has_length(begin: bytes) -> bool | None:
+    """Say whether an answer that begins like this says how long it is; None while its head is not whole."""
+    head, whole, _ = begin.partition(b"\r\n\r\n")
+    return b"\r\ncontent-length:" in head.lower() if whole else None
+
+
+def _address(host: str, port: int) -> tuple[int, Any]:
+    """Return family and address of a host; of several (`localhost` is often two) the first that answers.
+
+    Raises:
+        OSError: nobody knows such a host.
+    """
+    try:
+        found = [(each[0], each[4]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    except UnicodeError as error:
+        raise OSError(f"{host[:80]!r} is no name of a host") from error
+    for family, address in found if len(found) > 1 else ():
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.settimeout(PROBE_TIMEOUT_S)
+            probe.connect(address)
+            return family, address
+    return found[0]

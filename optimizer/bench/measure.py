@@ -19,6 +19,7 @@ from optimizer.bench.learning import repeat_gain
 from optimizer.bench.load import LoadClient, PhaseStats
 from optimizer.bench.plan import level_requests, warmup_requests
 from optimizer.bench.probe import Machine, Probe, Read, joined, summary
+from optimizer.bench.remedies import remedy_for
 from optimizer.clock import Deadline
 from optimizer.engines.base import SpeculationSample
 from optimizer.errors import BenchmarkFailed, RequestsFailed
@@ -162,7 +163,7 @@ def _refuse_failures(samples: Sequence[RequestSample], workload: Workload, where
     causes = ", ".join(f"{count} {cause}" for cause, count in error_counts(samples).items())
     raise RequestsFailed(
         f"{len(failed)} of {len(samples)} requests failed ({where}): {causes}; the first: {failed[0].error}",
-        remedy="look at the server's log; the workload's max_error_share says how many may fail",
+        remedy=f"{remedy_for(str(failed[0].error))}; the workload's max_error_share says how many may fail",
     )
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.bench.stream import Answer, is_complete, read_answer
+from optimizer.bench.dialects import Answer
+from optimizer.bench.stream import is_complete, read_answer
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
