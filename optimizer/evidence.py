@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from optimizer.bench.base import RequestSample
 from optimizer.bench.baseline import Drift, drift
@@ -30,6 +30,10 @@ class Evidence:
 
     trials: tuple[TrialRecord, ...]
     host: str
+
+    def on(self, host: str) -> Evidence:
+        """The same, seen from another host."""
+        return replace(self, host=host)
 
     @property
     def here(self) -> list[TrialRecord]:

@@ -85,11 +85,11 @@ def may_win(run: StudyRun, seen: Evidence, trial: TrialRecord) -> bool:
     """Say whether a measured trial kept the objective's limits and its outputs are the baseline's."""
     if trial.output_check is not None and not trial.output_check["ok"]:
         return False
-    return not broken_limits(run, seen, trial.metrics)
+    return not broken_limits(run, seen.on(trial.host), trial.metrics)
 
 
 def broken_limits(run: StudyRun, seen: Evidence, metrics: Mapping[str, float]) -> list[str]:
-    """Return the limits of the objective that these metrics miss; a missing metric misses its limit.
+    """Return the limits of the objective that these metrics of one host miss; a missing metric misses its limit.
 
     Where the objective says nothing of errors, a candidate may fail no larger share of requests than home does: what
     failed is in no average, so the prompts that a server cannot answer would make it look faster.

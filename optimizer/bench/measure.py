@@ -161,9 +161,12 @@ def _refuse_failures(samples: Sequence[RequestSample], workload: Workload, where
     if not failed or (len(failed) / len(samples) <= workload.max_error_share and len(failed) < len(samples)):
         return
     causes = ", ".join(f"{count} {cause}" for cause, count in error_counts(samples).items())
+    advice = remedy_for(str(failed[0].error))
+    if len(failed) < len(samples):
+        advice += "; the workload's max_error_share says how many may fail"
     raise RequestsFailed(
         f"{len(failed)} of {len(samples)} requests failed ({where}): {causes}; the first: {failed[0].error}",
-        remedy=f"{remedy_for(str(failed[0].error))}; the workload's max_error_share says how many may fail",
+        remedy=advice,
     )
 
 

@@ -22,7 +22,7 @@ REMEDIES = {
     "bad_stream": "choose the `api` that this server speaks; a proxy that changes answers must not be between",
     "bad_http": "check the address, https:// or http://; a proxy that changes answers must not be between",
     "not_streamed": "the server must stream its answers: check the address, and that no proxy holds them back",
-    "empty": "the model answered nothing that can be timed: look at the prompts and the chat template, or another `api`",
+    "empty": "the model answered nothing that can be timed: look at the prompts, the chat template and the `api`",
 }
 """By the beginning of the cause; the longest that fits counts."""
 

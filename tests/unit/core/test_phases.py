@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from optimizer import confirm, evidence, phases, studies
+from optimizer import confirm, evidence, finalists, phases, studies
 from optimizer.engines.base import Hardware
 from optimizer.errors import Stopped
+from optimizer.finalists import Finalist
 from optimizer.phases import StudyFailed
 from optimizer.plan import argv_to_keep
 from optimizer.run import StudyRun
@@ -158,6 +159,23 @@ def test_a_baseline_that_cannot_run_fails_the_study_at_once(db: Database, monkey
     world = World(faster_with_threads, broken=lambda p, c: {"blame": "config", "summary": "no such model"})
     with pytest.raises(StudyFailed, match="baseline cannot be measured: no such model"):
         play(study_run(db), world, monkeypatch)
+
+
+def test_a_baseline_that_no_longer_starts_ends_the_confirmation(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not be started again and again for ever."""
+    refused: list[Proposal] = []
+
+    def later(proposal: Proposal, config: Any) -> dict[str, Any] | None:
+        if (proposal.kind, proposal.arm) != ("confirm", "baseline"):
+            return None
+        refused.append(proposal)
+        assert len(refused) < 5, "the same start again and again"
+        return {"blame": "config", "summary": "out of memory"}
+
+    run = study_run(db)
+    finalists.remember(run, [Finalist("best", {"threads": 4, "flash-attn": "on", "batch-size": 512}, 117.0, 0)])
+    with pytest.raises(StudyFailed, match="the baseline cannot be measured: out of memory"):
+        play(run, World(faster_with_threads, broken=later), monkeypatch)
 
 
 def test_a_failure_that_dooms_all_trials_stops_the_study(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
