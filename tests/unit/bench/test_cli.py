@@ -49,6 +49,20 @@ def test_verdict_says_what_comes_next() -> None:
     assert json.loads(judged('{"restarts": []}').stdout)["next"] == "baseline"
 
 
+def test_prompts_that_are_left_out_are_named() -> None:
+    data = pairs(1.12, 5)
+    data["restarts"][3]["tok_s"]["b"] = [0]
+    data["prompts"].append("typo")
+    result = judged(json.dumps(data))
+    assert json.loads(result.stdout)["prompts"] == ["a", "c", "d", "e"]
+    assert "left out: b, typo" in result.stderr
+
+
+def test_the_most_extreme_speeds_are_judged() -> None:
+    rows = [{"arm": arm, "tok_s": {"a": v}} for arm, v in (("baseline", 1e-6), ("candidate", 1e9)) * 4]
+    assert json.loads(judged(json.dumps({"restarts": rows})).stdout)["outcome"] == "win"
+
+
 def test_verdict_speaks_to_people_too() -> None:
     result = CliRunner().invoke(verdict, input=json.dumps(pairs(1.12, 5)))
     assert result.stdout.startswith("win: +1") and "10 restarts" in result.stdout
@@ -64,6 +78,16 @@ def test_verdict_speaks_to_people_too() -> None:
         ('{"restarts": [1]}', "restarts[0].arm: is not known"),
         ('{"restarts": [], "prompts": "abc"}', "prompts: must be a list"),
         ('{"restarts": [], "max_restarts": -1}', "max_restarts: must be a whole number"),
+        ('{"restarts": [], "max_restarts": 1000000000000}', "max_restarts: must be a whole number"),
+        ('{"restarts": [], "prompts": ["a", "a"]}', "prompts: names a prompt twice"),
+        ('{"restarts": [{"arm": "baseline", "tok_s": {"a": [1], "a": [2]}}]}', "a: is given twice"),
+        ('{"restarts": [{"arm": "baseline", "tok_s": {"a": [1e400]}}]}', "restarts[0].tok_s.a: must be 0 or from"),
+        ('{"restarts": [{"arm": "baseline", "tok_s": {"a": [-1]}}]}', "restarts[0].tok_s.a: must be 0 or from"),
+        ('{"restarts": [{"arm": "baseline", "tok_s": {"a": 1' + "0" * 400 + "}}]}", "restarts[0].tok_s.a: must be 0"),
+        ('{"restarts": [{"arm": "baseline", "tok_s": {"a": [NaN]}}]}', "restarts[0].tok_s.a: must be 0 or from"),
+        ('{"restarts": [{"arm": "baseline", "tok_s": {"a": 0}}]}', "restarts: have no prompt in common"),
+        ("[" * 100_000, "not JSON"),
+        ('{"restarts": [{"arm": "baseline", "tok_s": {"a": 1' + "0" * 5000 + "}}]}", "not JSON"),
     ],
 )
 def test_verdict_refuses_bad_input(stdin: str, text: str) -> None:
