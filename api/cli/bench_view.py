@@ -17,6 +17,8 @@ MOST_PROMPTS, MOST_REPEATS = 20, 10
 """Rows and values that a terminal shows; `--json` has all."""
 ROWS = (
     ("output_tok_s", "stream, tok/s (end to end)", "{:.1f}"),
+    ("output_tok_s_ci_low", "  95 % within this start: from", "{:.1f}"),
+    ("output_tok_s_ci_high", "  to", "{:.1f}"),
     ("decode_tok_s", "stream, tok/s (decode)", "{:.1f}"),
     ("throughput_tok_s", "server, tok/s", "{:.1f}"),
     ("ttft_p50_ms", "first token p50, ms", "{:.1f}"),

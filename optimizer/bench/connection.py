@@ -50,6 +50,7 @@ class Stream:
         "started",
         "state",
         "tail",
+        "was_due",
     )
 
     def __init__(self) -> None:
@@ -59,6 +60,7 @@ class Stream:
         self.pieces: list[Piece] = []
         self.tail = b""
         self.started = 0.0
+        self.was_due = False
         self.data_at = 0.0
         self.sent = 0
         self.head = b""
@@ -76,8 +78,6 @@ class Connections:
         headers: Mapping[str, str],
         selector: selectors.BaseSelector,
         on_end: Callable[[Stream, str | None], None],
-        *,
-        timed_from_due: bool,
     ) -> None:
         parts = urlsplit(url)
         self.host = parts.hostname or "127.0.0.1"
@@ -92,10 +92,12 @@ class Connections:
         self.headers = headers
         self.selector = selector
         self.on_end = on_end
-        self.timed_from_due = timed_from_due
 
-    def begin(self, stream: Stream) -> None:
-        """Send `stream.request`, over the open connection if there is one."""
+    def begin(self, stream: Stream, due: float | None = None) -> None:
+        """Send `stream.request`, over the open connection if there is one.
+
+        In an open loop its time began when it was `due` (monotonic seconds), however late this process was.
+        """
         assert stream.request is not None
         body = stream.request["body"].encode()
         extra = "".join(f"{k}: {v}\r\n" for k, v in self.headers.items())
@@ -105,7 +107,8 @@ class Connections:
             f"{extra}Content-Length: {len(body)}\r\n\r\n"
         ).encode() + body
         stream.pieces, stream.tail, stream.sized, stream.sent, stream.closed = [], b"", None, 0, False
-        stream.started = stream.data_at = time.perf_counter()
+        stream.data_at = time.perf_counter()
+        stream.started, stream.was_due = stream.data_at if due is None else due, due is not None
         if stream.state == "idle":
             stream.fresh = False
             self._send(stream)
@@ -174,9 +177,10 @@ class Connections:
             self._ready(stream)
 
     def _ready(self, stream: Stream) -> None:
-        """The connection is open: the request's time begins here (in an open loop, when it was due)."""
-        if not self.timed_from_due:
-            stream.started = stream.data_at = time.perf_counter()
+        """The connection is open: the request's time begins here, in an open loop it has begun before."""
+        stream.data_at = time.perf_counter()
+        if not stream.was_due:
+            stream.started = stream.data_at
         self._send(stream)
 
     def _send(self, stream: Stream) -> None:
@@ -238,7 +242,7 @@ class Connections:
         """The connection ended. A reused one that never answered was closed while idle: try once more, afresh."""
         if not stream.pieces and not stream.fresh:
             self.close(stream)
-            self.begin(stream)
+            self.begin(stream, stream.started if stream.was_due else None)
             return
         self.close(stream)
         self.on_end(stream, error)

@@ -51,7 +51,7 @@ def answered(url: str) -> Answer | None:
     """Send one request and return the answer; None when it was not over in time although all had arrived."""
     over: list[Stream] = []
     with selectors.DefaultSelector() as selector:
-        connections = Connections(url, {}, selector, lambda s, error: over.append(s), timed_from_due=False)
+        connections = Connections(url, {}, selector, lambda s, error: over.append(s))
         stream = Stream()
         stream.request = {"path": "/v1/chat/completions", "body": "{}"}
         connections.begin(stream)
