@@ -154,7 +154,7 @@ def explore(run: StudyRun) -> None:
                 suggestion.canonical_key,
                 dict(suggestion.params),
                 suggestion.number,
-                incumbent=evidence.incumbent(run, seen) if run.spec.budget.early_end else None,
+                incumbent=finalists.incumbent(run, seen) if run.spec.budget.early_end else None,
             ),
         )
         advice = evidence.memory_advice(run, trial)

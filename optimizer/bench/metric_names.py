@@ -15,7 +15,6 @@ _TIMES = {f"{what}_{part}_ms" for what in ("ttft", "itl", "tpot", "latency") for
 _SPECULATION = {"step_ms", "accept_len", "accept_rate", "drafted_tokens", "accepted_tokens", "verify_steps"}
 BY_LEVEL = frozenset(
     _TIMES
-    | {"output_tok_s_ci_low", "output_tok_s_ci_high"}
     | {"output_tok_s", "decode_tok_s", "total_tok_s", "throughput_tok_s", "request_s", "goodput_req_s", "goodput_share"}
     | {"requests", "errors", "error_rate", "output_tokens", "prompt_tokens", "cache_hit_rate"}
     | {"client_lag_p99_ms", "client_lag_max_ms", "client_busy_share", "client_cpu_s"}

@@ -174,4 +174,3 @@ def test_repeats_say_how_sure_one_start_is_of_its_speed() -> None:
         covered += found["output_tok_s_ci_low"] <= math.sqrt(50.0 * 90.0) <= found["output_tok_s_ci_high"]
     assert 0.92 < covered / 400 < 0.98
     assert speed_interval({"a": [50.0], "b": [90.0]}) == {}, "without repeats nothing is known"
-    assert set(speed_interval({"a": [1.0, 2.0]})) <= metric_names.BY_LEVEL
