@@ -124,6 +124,7 @@ CAUSES = (
         "scheduler_crash",
         C,
         r"errordevicelost|error_device_lost|\bdevice lost on \w+|devicelosterror",
+        r"amdgpu .{0,60}(?:ring \S{1,20} timeout|gpu reset begin|device wedged)|\bgpu hang\b",
         fatal=True,
         summary="the driver reset the GPU under the server",
         remedy="lower {chunk} or {ctx}, or use another driver or build; the kernel log tells more",

@@ -62,6 +62,14 @@ CAUSES = (
     ),
     cause(
         "bind_failed",
+        G,
+        r"errno 13\]|permissionerror",
+        near=r"sock(?:et)?\.bind\(|create_server_socket|create_server\(|loop\.create_server",
+        summary="this account may not listen on the port it was given",
+        remedy="use a port above 1023",
+    ),
+    cause(
+        "bind_failed",
         C,
         r"errno 97\].{0,60}address family|cannot assign requested address|errno 99\]|eaddrnotavail|winerror 10049",
         r"errno 13\].{0,60}(?:bind|listen|address|port)|bind.{0,60}permission denied|eacces.{0,40}bind",

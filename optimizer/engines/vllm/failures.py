@@ -119,7 +119,7 @@ CAUSES = (
 
 STAGES = marks(
     (Stage.READY, r"application startup complete"),
-    (Stage.SERVING, r"avg prompt throughput"),
+    (Stage.SERVING, r"avg prompt throughput|\badded request \S|while processing method start_worker_execution_loop"),
     (Stage.HTTP, r"starting vllm (?:api )?server|init engine \(profile|uvicorn running on"),
     (Stage.GRAPHS, r"capturing (?:cuda ?graph|the model for)|graph capturing (?:begin|finished)"),
     (Stage.GRAPHS, r"capturing cudagraphs|# gpu blocks: \d+"),
