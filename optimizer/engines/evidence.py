@@ -55,7 +55,9 @@ _STOPPED = re.compile(
     r"cleaning up before exit|received interrupt|keyboardinterrupt"
 )
 _EXCEPTION = re.compile(r"\s*[a-z_][\w.]{0,80}(?:error|exception): |.{0,120}\bfailed: (?:cuda error )?/\S{1,200}:\d+ '")
-_LOST_PEER = re.compile(r"\[c10d\].{0,300}(?:timed out after|recvvalue failed|sendbytes failed)|\"should dump\" flag")
+_LOST_PEER = re.compile(
+    r"(?:waitforinput|socketimpl).{0,300}timed out after|(?:recvvalue|sendbytes) failed|\"should dump\" flag"
+)
 """Torch tells at warning level that the store of the ranks is gone: no healthy group prints it."""
 _TIME = re.compile(r"(?:\d{4}-)?(\d\d-\d\d)[ t](\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)")
 _SPEC_ARGS = re.compile(r"speculative_algorithm='?(\w+)|speculative_config=\{?[^n]|speculativeconfig\(method='(\w+)")

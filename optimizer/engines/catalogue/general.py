@@ -48,16 +48,17 @@ CAUSES = (
     cause(
         "unsupported_combination",
         C,
-        r"(?:error|exception): .{0,160}(?:does not|doesn't|do not|don't|cannot|can't|can not|not yet"
+        r"(?<!import)(?:error|exception): .{0,160}(?:does not|doesn't|do not|don't|cannot|can't|can not|not yet"
         r"|currently not|no longer) (?:support|work|be used|be enabled|be combined|compatible|be set)",
-        r"(?:error|exception): .{0,200}(?:is|are) (?:not|only|currently only) (?:supported|compatible"
+        r"(?<!import)(?:error|exception): .{0,200}(?:is|are) (?:not|only|currently only) (?:supported|compatible"
         r"|allowed|implemented|available|applicable)",
-        r"(?:error|exception): .{0,160}(?:only (?:support|work|compatible|available|allow)"
+        r"(?<!import)(?:error|exception): .{0,160}(?:only (?:support|work|compatible|available|allow)"
         r"|supports? only|unsupported|incompatible|mutually exclusive|conflicts? with"
         r"|requires? (?:that|the|--|a |an )|not implemented|must be (?:set|used|enabled|disabled"
         r"|specified|provided|less|greater|at|equal|one|in|>|<|=|none|true|false|positive|between))",
-        r"(?:error|exception): .{0,400}\bplease (?:adjust|disable|enable|set|specify|remove|choose)\b",
+        r"(?<!import)(?:error|exception): .{0,400}\bplease (?:adjust|disable|enable|set|specify|remove|choose)\b",
         r"notimplementederror",
+        r"valueerror: .{0,160}\b(?:(?:smaller|less|larger|greater|higher|lower) than|exceeds?) (?:the )?[a-z_]+",
         r"user-specified .{0,60}(?:greater|larger|longer) than|(?:max_model_len|context[_ -]length) .{0,60}exceeds",
         r"no (?:valid|supported|common|compatible|available) (?:attention )?(?:backend|block size"
         r"|kernel|implementation)",

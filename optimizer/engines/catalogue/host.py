@@ -98,7 +98,7 @@ CAUSES = (
         r"^\s*(?:\S*: line \d+: +\d+ )?killed(?:\s|$)(?!.{0,40}by user)",
         r"(?:exit ?code|exitcode|exit status|return ?code|exited with(?: code)?|status)\W{0,4}(?:-9|137)\b",
         r"\{['\"]enginecore[\w]*['\"]: -9",
-        r"(?:signal|sig)\W{0,3}(?:9\b|kill\b)|terminated by sigkill|received sigkill|was killed by signal: killed",
+        r"(?<!exit code is -9 \()(?:signal|sig)\W{0,3}(?:9\b|kill\b)|terminated by sigkill|received sigkill|was killed by signal: killed",
         r"a worker process .{0,60}(?:terminated|died) abruptly",
         summary="a process of the server was killed with signal 9, as the kernel does when host memory runs out",
         remedy="read the kernel log (dmesg) to be sure; more host memory or swap, MAX_JOBS, or a lower {hostmem}",

@@ -74,6 +74,7 @@ CAUSES = (
         r"requires (?:transformers|torch|numpy|flashinfer|tokenizers|huggingface|pydantic"
         r"|triton)\S*[<>=!]=?",
         r"is required for a normal functioning of this module|but it was not found in your environment",
+        r"couldn't instantiate the backend tokenizer|you need to have \S+(?: or \S+)? installed",
         r"versionconflict|distributionnotfound|packagenotfounderror|pkg_resources\.\w+error",
         r"incompatible (?:version|package)s? of",
         r"cannot import name '\w+' from(?: partially initialized module)? '(?:transformers|torch"
@@ -105,8 +106,9 @@ CAUSES = (
         "environment_broken",
         G,
         r"cannot re-initialize cuda in forked subprocess",
-        summary="something in the environment touches CUDA before the workers are started",
-        remedy="start workers with spawn (VLLM_WORKER_MULTIPROC_METHOD=spawn) and remove the import that touches CUDA",
+        r"before the current process has finished its bootstrapping phase|no such file or directory: '[^']*<stdin>'",
+        summary="the program that starts the server does not let it start workers (by fork, or by spawn)",
+        remedy="start it by its own command; with VLLM_WORKER_MULTIPROC_METHOD=spawn where something touches CUDA early",
     ),
     cause(
         "environment_broken",

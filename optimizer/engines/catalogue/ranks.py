@@ -77,7 +77,7 @@ CAUSES = (
         r"enforce fail at .{0,80}gloo|unable to find address for: ",
         r"mscclpp.{0,60}(?:error|fail)",
         r"\bccl_error\b|\boneccl\b.{0,80}(?:error|fail)",
-        r"\[c10d\].{0,300}timed out after \d+ ?ms",
+        r"(?:waitforinput|socketimpl).{0,300}timed out after \d+ ?ms|nvshmem api called before",
         unless=r"out of memory|eaddrinuse|address already in use",
     ),
     cause(
