@@ -22,7 +22,7 @@ _BREAKS = re.compile(r"\r\n|\n|\r|\x85|\u2028")
 _PREFIX = re.compile(
     "|".join(
         (
-            r"(?=[\w.-]{0,60}[A-Za-z])(?!\w*(?:ERROR|WARN|FATAL))[\w.-]{1,60}\s{0,12}\|\s(?=\S)",  # docker: `vllm_1  | `
+            r"(?=[\w.-]{0,60}[A-Za-z])(?!\w*(?:ERROR|WARN|FATAL))[\w.-]{1,60}\s{0,12}\|\s(?=\S)",  # docker: `llm_1  | `
             r"(?:> )+(?=\S)",  # quoted in a report
             r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\s+(?:(?:stdout|stderr) [FP] )?",  # CRI
             r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\]\s+",  # CI systems

@@ -108,7 +108,8 @@ CAUSES = (
         r"cannot re-initialize cuda in forked subprocess",
         r"before the current process has finished its bootstrapping phase|no such file or directory: '[^']*<stdin>'",
         summary="the program that starts the server does not let it start workers (by fork, or by spawn)",
-        remedy="start it by its own command; with VLLM_WORKER_MULTIPROC_METHOD=spawn where something touches CUDA early",
+        remedy="start it by its own command; where something touches CUDA early, "
+        "with VLLM_WORKER_MULTIPROC_METHOD=spawn",
     ),
     cause(
         "environment_broken",

@@ -73,7 +73,8 @@ BY_CAUSE: tuple[tuple[str, str, str, int | None], ...] = (
         (
             "[2026-01-01 01:01:01 TP0] Load weight begin. avail mem=1.50 GB\n"
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 300.00 MiB. GPU 0 has a total capacity of "
-            "44.40 GiB of which 90.00 MiB is free. Process 7 has 41.90 GiB memory in use. Process 90 has 2.40 GiB memory "
+            "44.40 GiB of which 90.00 MiB is free. Process 7 has 41.90 GiB memory in use. Process 90 has 2.40 "
+            "GiB memory "
             "in use. Of the allocated memory 1.90 GiB is allocated by PyTorch, and 20.00 MiB is reserved.\n"
         ),
         None,
@@ -84,7 +85,8 @@ BY_CAUSE: tuple[tuple[str, str, str, int | None], ...] = (
         "sglang",
         "scheduler_crash",
         (
-            "RuntimeError: Rank 2 scheduler died during initialization (exit code: -3). If exit code is -9 (SIGKILL), a "
+            "RuntimeError: Rank 2 scheduler died during initialization (exit code: -3). If exit code is -9 "
+            "(SIGKILL), a "
             "common cause is the OS OOM killer.\n"
         ),
         None,
@@ -93,7 +95,8 @@ BY_CAUSE: tuple[tuple[str, str, str, int | None], ...] = (
         "sglang",
         "killed_host_oom",
         (
-            "RuntimeError: Rank 2 scheduler died during initialization (exit code: -9). If exit code is -9 (SIGKILL), a "
+            "RuntimeError: Rank 2 scheduler died during initialization (exit code: -9). If exit code is -9 "
+            "(SIGKILL), a "
             "common cause is the OS OOM killer.\n"
         ),
         None,
@@ -179,9 +182,9 @@ BY_CAUSE: tuple[tuple[str, str, str, int | None], ...] = (
         "vllm",
         "none",
         (
-            "ERROR 01-01 01:01:01 [fa_utils.py:57] Cannot use FA version 2 is not supported due to FA2 is only supported "
-            "on devices with compute capability >= 8\n"
-            "WARNING 01-01 01:01:02 [symm_mem.py:58] Device capability 8.6 not supported, communicator is not available.\n"
+            "ERROR 01-01 01:01:01 [fa_utils.py:57] Cannot use FA version 2 is not supported due to FA2 is only "
+            "supported on devices with compute capability >= 8\n"
+            "WARNING 01-01 01:01:02 [symm_mem.py:58] Device capability 8.6 not supported, no communicator.\n"
             "INFO:     Application startup complete.\n"
             "ERROR 01-01 01:01:03 [serving_chat.py:222] ValueError: no chat template is allowed\n"
             'INFO:     127.0.0.1:1 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request\n'
