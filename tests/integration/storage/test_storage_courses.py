@@ -255,6 +255,11 @@ class Courses(RuleBasedStateMachine):
     def comes_to_rest(self) -> None:
         """With every host there and workers that live, all that was asked for is done in the next two nights."""
         self.mend_all()
+        with self.db.read() as conn:
+            late = window_rows.find(conn, "late")
+        for name, window in zip(STUDIES, ("late" if late else "", ""), strict=True):
+            self.attaches(name, window)
+            self.asks(name, "start")
         self.drain()
         assert not self.states(S.STOPPING)
         free = [name for name, window in self.window.items() if not window]
