@@ -39,7 +39,7 @@ from tests.contract.storage.samples import HOST, NOW
 TTL_S = 60.0
 WORKABLE = {StudyState.QUEUED, StudyState.RUNNING, StudyState.STOPPING, StudyState.WAITING_WINDOW}
 ENDINGS = [StudyState.PAUSED, StudyState.FINISHED, StudyState.FAILED, StudyState.WAITING_WINDOW]
-EXAMPLES = [("sqlite", 8), pytest.param("postgres", 4, marks=pytest.mark.needs("postgres"))]
+EXAMPLES = [("sqlite", 6), pytest.param("postgres", 3, marks=pytest.mark.needs("postgres"))]
 """Fewer than `test_storage_courses.py` plays: that one finds more, and both together take no longer than one did."""
 names = st.sampled_from(["w1", "w2"])
 
