@@ -297,7 +297,7 @@ class Courses(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    ("backend", "examples"), [("sqlite", 12), pytest.param("postgres", 3, marks=pytest.mark.needs("postgres"))]
+    ("backend", "examples"), [("sqlite", 12), pytest.param("postgres", 2, marks=pytest.mark.needs("postgres"))]
 )
 def test_no_home_is_lost_and_all_comes_to_rest_in_any_order(
     backend: str, examples: int, request: pytest.FixtureRequest, sqlite_template: Path, tmp_path: Path
