@@ -7,7 +7,7 @@ umask 077
 cd / || exit 1
 r_boot
 r_stat $$
-echo "$$ $S_START $BOOT" >"$G/pid"
+r_put_line "$G/pid" "$$ $S_START $BOOT"
 
 g_clean() { printf '%s' "$1" | tr -d '"\\' | tr '\n\t\r' '   ' | cut -c 1-400; }
 g_log() {
@@ -19,7 +19,7 @@ g_log() {
 # Set WHY when the switch must act.
 g_due() {
     WHY=''
-    read -r g_renewed g_grace g_end <"$G/lease" || return 1
+    read -r g_renewed g_grace g_end <"$G/lease" && [ -n "$g_end" ] || return 1
     r_now
     if [ "$NOW" -gt $((g_renewed + g_grace)) ]; then
         WHY="no sign of life for $(((NOW - g_renewed) / 100)) s"
@@ -102,12 +102,14 @@ g_start_home() {
         g_systemctl start && g_log home_started "unit $g_unit" || g_log home_failed "unit $g_unit did not start"
         return 0
     fi
+    r_make_room || g_log no_room "the disk of $BASE is full"
     DIR=$BASE/runs/$g_run
     mkdir -p "$DIR"
     rm -f "$DIR/pid" "$DIR/exit" "$DIR/over" "$DIR/members" "$DIR/leader" "$DIR/scope"
-    echo home >"$DIR/kind"
-    cp "$G/meta" "$DIR/meta"
-    cp "$G/home.sh" "$DIR/launch.sh"
+    # Links: they need no room.
+    ln -f "$G/kind" "$DIR/kind"
+    ln -f "$G/meta" "$DIR/meta"
+    ln -f "$G/home.sh" "$DIR/launch.sh"
     r_start "$DIR"
     g_log home_started "run $g_run"
 }
@@ -151,6 +153,7 @@ g_fire() {
         r_unlock
         return 1
     fi
+    r_make_room
     g_log fired "$WHY"
     echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $WHY" >"$G/fired"
     g_stop_trials
