@@ -45,9 +45,15 @@ r_line=${{r_line##*') '}}
 set -- $r_line
 r_start=${{20}}
 r_mv=$(command -v mv)
+r_heed=
+if grep -q '^SigIgn:.*[1-79a-f]$' /proc/$$/status; then
+    r_heed="$(command -v env) --default-signal=HUP,INT,QUIT"
+    $r_heed true 2>/dev/null || r_heed=
+fi
 rm -f "$0"
 ulimit -n "$(ulimit -H -n)" 2>/dev/null
 """
+"""A shell cannot heed a signal again that it was told to ignore, as by `nohup ratchet ... &` for a local host."""
 _CLEAN = """r_names=$(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p')
 r_home=$HOME
 for r_name in $r_names; do command unset "$r_name" 2>/dev/null; done
@@ -88,11 +94,12 @@ def script(
     run_id: str,
     clean_env: bool = False,
     user: str | None = None,
+    umask: str = "",
 ) -> str:
     """Return the launcher of one server: a supervisor that records the exit status, and the server itself.
 
-    `clean_env` starts from an empty environment (the original server has exactly its own variables). The file
-    deletes itself before the server runs: it may hold secrets.
+    `clean_env` starts from an empty environment (the original server has exactly its own variables); `umask` is octal,
+    empty for the login's. The file deletes itself before the server runs: it may hold secrets.
 
     Raises:
         BadInput: a name or value cannot be passed to a process.
@@ -101,6 +108,8 @@ def script(
     check_argv(argv)
     parts = [_HEAD.format(run_id=run_id)]
     parts.append(_CLEAN if clean_env else "r_home=$HOME\n")
+    if umask:
+        parts.append(f"umask {quote(umask)}\n")
     if cwd:
         parts.append(f"cd {tilde(cwd)} || exit 78\n")
     parts += [f"export {name}={quote(value)}\n" for name, value in {**env, **MARKS}.items()]
@@ -109,7 +118,7 @@ def script(
     # The pid is written last: whoever sees it knows that the environment of this process is complete.
     parts.append('echo "$$ $r_start" >"$DIR/pid.new" && "$r_mv" "$DIR/pid.new" "$DIR/pid"\n')
     words = [tilde(argv[0]), *map(quote, argv[1:])]
-    parts.append("exec " + _as_user(user) + " ".join(words) + "\n")
+    parts.append("exec $r_heed " + _as_user(user) + " ".join(words) + "\n")
     return "".join(parts)
 
 

@@ -79,37 +79,33 @@ g_home_alive() {
     return 1
 }
 
-g_systemctl() {
-    case $g_unit in
-    user:*) systemctl --user "$1" "${g_unit#user:}" ;;
-    *) systemctl "$1" "$g_unit" || sudo -n systemctl "$1" "$g_unit" ;;
-    esac 9>&-
-}
-
 # Set WHY when home has ended.
 g_home_dead() {
-    if [ "$g_unit" != - ]; then
-        g_systemctl is-failed >/dev/null && WHY="unit $g_unit failed"
-    else
-        [ -s "$BASE/runs/$g_run/exit" ] &&
-            WHY="status $(cat "$BASE/runs/$g_run/exit"), log: $(tail -c 300 "$BASE/runs/$g_run/log")"
-    fi
+    case $g_unit in
+    -) [ -s "$BASE/runs/$g_run/exit" ] &&
+        WHY="status $(cat "$BASE/runs/$g_run/exit"), log: $(tail -c 300 "$BASE/runs/$g_run/log")" ;;
+    user:*) r_unit is-failed "$g_unit" >/dev/null && WHY="unit $g_unit failed" ;;
+    *:*) r_unit inspect "$g_unit" | grep -q '"Running": false' && WHY="container $g_unit ended" ;;
+    *) r_unit is-failed "$g_unit" >/dev/null && WHY="unit $g_unit failed" ;;
+    esac
 }
 
 g_start_home() {
-    read -r g_run g_port g_unit <"$G/conf"
+    read -r g_run g_port g_unit r_umask <"$G/conf"
     if [ "$g_unit" != - ]; then
-        g_systemctl start && g_log home_started "unit $g_unit" || g_log home_failed "unit $g_unit did not start"
+        r_unit start "$g_unit" && g_log home_started "unit $g_unit" || g_log home_failed "unit $g_unit did not start"
         return 0
     fi
     r_make_room || g_log no_room "the disk of $BASE is full"
     DIR=$BASE/runs/$g_run
     mkdir -p "$DIR"
     rm -f "$DIR/pid" "$DIR/exit" "$DIR/over" "$DIR/members" "$DIR/leader" "$DIR/scope"
-    # Links: they need no room.
-    ln -f "$G/kind" "$DIR/kind"
-    ln -f "$G/meta" "$DIR/meta"
-    ln -f "$G/home.sh" "$DIR/launch.sh"
+    # Links need no room, but not every disk knows them.
+    for g_f in kind meta home.sh; do
+        ln -f "$G/$g_f" "$DIR/$g_f" 2>/dev/null || cp "$G/$g_f" "$DIR/$g_f"
+    done
+    mv "$DIR/home.sh" "$DIR/launch.sh"
+    touch "$DIR/kind"
     r_start "$DIR"
     g_log home_started "run $g_run"
 }
@@ -123,7 +119,7 @@ g_served() {
 # Start home and wait until its port is served; try again when it dies (memory may come back late). The lock is free
 # while it loads.
 g_bring_home() {
-    read -r g_run g_port g_unit <"$G/conf"
+    read -r g_run g_port g_unit r_umask <"$G/conf"
     g_attempt=1
     g_served && return 0
     g_home_alive || g_start_home

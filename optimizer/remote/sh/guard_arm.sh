@@ -18,7 +18,7 @@ r_now
 [ "$3" -gt 0 ] && r_end=$((NOW + $3)) || r_end=0
 # All of it is there before any of it counts: half a launcher would leave the host without home. The reserve, first for
 # words and then for home, is for a disk that fills up later; some disks would compress what is no noise.
-r_put "$G/conf.new" "$4 $5 $6" && r_put "$G/kind.new" home && r_put "$G/meta.new" "$7" && r_put "$G/home.sh.new" "$8" &&
+r_put "$G/conf.new" "$4 $5 $6 $r_umask" && r_put "$G/kind.new" home && r_put "$G/meta.new" "$7" && r_put "$G/home.sh.new" "$8" &&
     r_put "$G/guard.sh.new" "$9" && r_put_line "$G/lease.new" "$NOW $2 $r_end" && r_put "$G/token.new" "$1" &&
     { r_reserve 1 65536 && r_reserve 2 1048576; } 2>/dev/null && r_has_room || r_no_room
 r_guard_alive "$G" && kill -KILL "$r_p" 2>/dev/null

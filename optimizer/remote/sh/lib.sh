@@ -102,7 +102,18 @@ r_scope() {
     return 0
 }
 
-# Start $1/launch.sh in a session of its own, and in a scope of its own where systemd gives one.
+# Do $1 (start, stop) to unit $2: of systemd, of the login user's own manager (user:), or a container (docker:).
+r_unit() {
+    case $2 in
+    user:*) XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}" systemctl --user "$1" "${2#*:}" ;;
+    *:*) "${2%%:*}" "$1" "${2#*:}" || sudo -n "${2%%:*}" "$1" "${2#*:}" ;;
+    # As plain as a rule for sudo would have it.
+    *) systemctl "$1" "$2" || sudo -n systemctl "$1" "$2" ;;
+    esac 2>&1 9>&-
+}
+
+# Start $1/launch.sh in a session of its own, and in a scope of its own where systemd gives one. Files of a server are
+# its login's (r_umask), not as private as ours.
 r_start() {
     r_boot
     r_scope
@@ -110,7 +121,8 @@ r_start() {
     if [ -n "$SCOPE" ]; then
         r_unit="ratchet-${1##*/}-$$.scope"
         echo "$SCOPE $r_unit" >"$1/scope"
-        r_detach "$1/log" systemd-run "$SCOPE" --scope --quiet --collect "--unit=$r_unit" -- /bin/sh "$1/launch.sh" "$1"
+        (umask "${r_umask:-022}" && r_detach "$1/log" systemd-run "$SCOPE" --scope --quiet --collect "--unit=$r_unit" -- \
+            /bin/sh "$1/launch.sh" "$1")
         r_tries=0
         while [ $r_tries -lt 100 ]; do
             [ -s "$1/leader" ] && return 0
@@ -119,7 +131,7 @@ r_start() {
         done
         rm -f "$1/scope"
     fi
-    r_detach "$1/log" /bin/sh "$1/launch.sh" "$1"
+    (umask "${r_umask:-022}" && r_detach "$1/log" /bin/sh "$1/launch.sh" "$1")
 }
 
 # Set BASE from the path given; a leading ~ is the home directory.
@@ -133,6 +145,7 @@ r_base() {
 }
 
 r_make_base() {
+    r_umask=$(umask)
     umask 077
     if ! mkdir -p "$BASE/runs" "$BASE/guard" 2>/dev/null || ! [ -w "$BASE" ]; then
         echo "!rundir $BASE"
@@ -268,6 +281,13 @@ r_stat() {
     return 0
 }
 
+# What the sed command $1 makes of the stat lines of all processes. Never sed alone: it stops at the first process that
+# ends while it is read, and sees nothing of the others. Never a here-document for such a list: some shells keep it in a
+# file, and see nothing of it where /tmp is full.
+r_table() {
+    cat /proc/[0-9]*/stat 2>/dev/null | sed -n "$1"
+}
+
 # Candidates are raw numbers; MEMBERS gets "pid:start" of those that live, each once. GHOSTS tells that one was gone
 # before it could be looked at: a tree may fork faster than it is read, so that is no proof of its end.
 r_add() {
@@ -321,10 +341,7 @@ r_members() {
 r_add_session() {
     r_stat "$r_leader" && [ "$S_START" != "$r_lstart" ] && return 0
     r_seen=0
-    # Never a here-document for such lists: some shells put it into a file, and see nothing where /tmp is full.
-    # shellcheck disable=SC2013
-    for r_row in $(sed -n "s/^\([0-9]*\) .*) \([A-Za-z]\) [0-9]* \([0-9]*\) $r_leader \([0-9-]* \)\{15\}\([0-9]*\) .*/\1:\2:\3:\5/p" \
-        /proc/[0-9]*/stat 2>/dev/null); do
+    for r_row in $(r_table "s/^\([0-9]*\) .*) \([A-Za-z]\) [0-9]* \([0-9]*\) $r_leader \([0-9-]* \)\{15\}\([0-9]*\) .*/\1:\2:\3:\5/p"); do
         r_seen=1
         r_p=${r_row%%:*}
         r_row=${r_row#*:}
@@ -363,7 +380,7 @@ r_remember() {
 # Everything that descends from MEMBERS, whatever it did to its environment or session.
 r_add_descendants() {
     [ -n "$MEMBERS" ] || return 0
-    r_rows=$(sed -n 's/^\([0-9]*\) .*) [A-Za-z] \([0-9]*\) .*/\1:\2/p' /proc/[0-9]*/stat 2>/dev/null)
+    r_rows=$(r_table 's/^\([0-9]*\) .*) [A-Za-z] \([0-9]*\) .*/\1:\2/p')
     r_grown=1
     while [ "$r_grown" = 1 ]; do
         r_grown=0
