@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from optimizer.clock import Deadline
 from optimizer.engines.base import LaunchPlan
@@ -301,8 +301,3 @@ def proof_of(link: HostLink, done: Completed, *, began: float, port: int) -> Sto
         gpu_memory_back=True,
         elapsed_s=time.monotonic() - began,
     )
-
-
-def to_dict(server: RunningServer) -> dict[str, object]:
-    """Return a server as plain values, for a record."""
-    return asdict(server)
