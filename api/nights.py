@@ -51,7 +51,7 @@ def look(db: Database, settings: ApiSettings, now: datetime) -> None:
             close_ended(db, settings, window, now)
         except StorageError:
             raise
-        except Exception:
+        except Exception:  # noqa: BLE001 - see below
             # A window that cannot be told must not keep the others, nor the outbox, from being looked after.
             log.error("night.not_written", window=window.name, traceback=traceback.format_exc())
     deliver.send_due(db, settings, now)

@@ -17,6 +17,8 @@ from storage.records import (
     KeyRecord,
     LeaseRecord,
     MeasurementRecord,
+    RequestRecord,
+    SeriesRecord,
     StudyRecord,
     TrialRecord,
     VerdictRecord,
@@ -74,6 +76,18 @@ def measurement(record: MeasurementRecord) -> JsonObject:
     data.pop("id")
     clean: JsonObject = finite(data)
     return clean
+
+
+def request(record: RequestRecord) -> JsonObject:
+    """One raw request of a measurement."""
+    clean: JsonObject = finite(asdict(record))
+    return clean
+
+
+def series(record: SeriesRecord) -> JsonObject:
+    """One quantity over time."""
+    names = ("source", "name", "started_at", "times_s", "values")
+    return {n: finite(getattr(record, n)) for n in names}
 
 
 def verdict_look(record: VerdictRecord) -> JsonObject:

@@ -47,7 +47,7 @@ class Rounds:
                 self._once()
             except StorageError as error:
                 log.warning("round.database_unavailable", of=self._name, error=str(error))
-            except Exception:
+            except Exception:  # noqa: BLE001 - see below
                 # The boundary of a thread that nobody watches: one bad row must not end every night to come.
                 log.error("round.crashed", of=self._name, traceback=traceback.format_exc())
             wait_s = self._every_s

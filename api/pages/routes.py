@@ -18,7 +18,7 @@ from starlette.types import Scope
 
 from api import auth, paging, views
 from api.auth import COOKIE, SESSION_TTL, KeyScope, Principal
-from api.deps import Use, authorise, client_address, identify
+from api.deps import Use, authorise, failing_address, identify
 from api.pages import content, places, starters, trial
 from api.problems import ApiProblem, status_of
 from api.reports.html import environment
@@ -126,7 +126,7 @@ def login(
     next: Annotated[str, Form(max_length=500)] = "/",  # noqa: A002
 ) -> Response:
     """Trade a key for a cookie."""
-    client = client_address(request)
+    client = failing_address(request)
     use.limit.check(client)
     record = auth.find_key(use.db, key.strip(), use.now())
     if record is None:

@@ -12,8 +12,9 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from optimizer.settings import Settings
-from storage import hosts, studies
+from storage import hosts, series, studies
 from storage.engine import Database
+from storage.records import SeriesRecord
 from tests.integration.api import filled
 from tests.integration.api.conftest import Service
 from tests.integration.api.specs import HOST, WINDOW, spec
@@ -25,6 +26,7 @@ SCOPES = {
     "viewer": """GET /api/v1/studies; GET /api/v1/studies/{study_id}; POST /api/v1/studies/check;
         GET /api/v1/studies/{study_id}/trials; GET /api/v1/studies/{study_id}/trials/{number};
         GET /api/v1/studies/{study_id}/trials/{number}/log; GET /api/v1/studies/{study_id}/trials/{number}/requests;
+        GET /api/v1/studies/{study_id}/trials/{number}/series;
         GET /api/v1/studies/{study_id}/best; GET /api/v1/studies/{study_id}/verdict;
         GET /api/v1/studies/{study_id}/importance; GET /api/v1/studies/{study_id}/report;
         GET /api/v1/studies/{study_id}/export; GET /api/v1/studies/{study_id}/events; GET /api/v1/events;
@@ -406,6 +408,35 @@ def test_trials_carry_what_is_promised(service: Service) -> None:
     assert len(requests["items"]) == 2 and requests["next"]
 
 
+def test_what_was_sampled_beside_a_trial_is_read_by_source_and_in_pages(service: Service) -> None:
+    filled.add_host(service.db)
+    study = filled.fill_night(service.db, explored=3)
+    path = f"{V1}/studies/{study.name}/trials/0/series"
+    found = service.call("GET", path).json()
+    assert [(s["source"], s["name"]) for s in found["items"]] == [
+        ("engine", "decode_tok_s"), ("gpu0", "power_w"), ("gpu1", "power_w"),
+    ]  # fmt: skip
+    assert found["next"] is None and found["items"][0]["started_at"] == "2026-03-02T21:00:00Z"
+    assert all(len(s["times_s"]) == len(s["values"]) == 30 for s in found["items"])
+    assert [s["source"] for s in service.call("GET", f"{path}?source=gpu1").json()["items"]] == ["gpu1"]
+    first = service.call("GET", f"{path}?limit=2").json()
+    rest = service.call("GET", f"{path}?limit=2&after={first['next']}").json()
+    assert [*first["items"], *rest["items"]] == found["items"] and rest["next"] is None
+    assert service.call("GET", f"{path}?after=x").status_code == 422
+    assert service.call("GET", f"{V1}/studies/{study.name}/trials/999/series").status_code == 404
+
+
+def test_samples_that_no_json_can_carry_are_null(service: Service) -> None:
+    filled.add_host(service.db)
+    study = filled.fill_night(service.db, explored=3)
+    bad = SeriesRecord(study.id, 0, "engine", "x", filled.START, [0.0, 1.0], [float("nan"), 2.0])
+    fence = filled.take_lease(service.db)
+    with service.db.write() as conn:
+        series.put(conn, [bad], host=study.host, fence=fence)
+    found = service.call("GET", f"{V1}/studies/{study.name}/trials/0/series?source=engine").json()["items"]
+    assert [s["values"] for s in found if s["name"] == "x"] == [[None, 2.0]]
+
+
 def test_best_verdict_importance_report_and_exports(service: Service) -> None:
     filled.add_host(service.db)
     study = filled.fill_night(service.db)
@@ -493,6 +524,29 @@ def test_readiness_tells_a_shutdown(service: Service) -> None:
     service.app.state.services.stopping.set()
     assert service.client.get("/readyz").status_code == 503
     assert service.client.get("/healthz").status_code == 200
+
+
+def test_readiness_tells_a_worker_that_has_ended(service: Service) -> None:
+    assert service.client.get("/readyz").json()["checks"]["worker"] == "ok"
+    service.worker.living = False
+    answer = service.client.get("/readyz")
+    assert answer.status_code == 503 and "worker" in answer.json()["detail"]
+
+
+def test_a_cookie_that_ended_keeps_nobody_out_of_a_service_without_keys(service: Service) -> None:
+    service.client.cookies.set("ratchet_session", "of-another-port.signature")
+    assert service.client.get(f"{V1}/me").json()["via"] == "anonymous"
+    service.make_keys()
+    assert service.client.get(f"{V1}/me").status_code == 401
+
+
+def test_a_stranger_who_guesses_behind_a_proxy_locks_out_nobody_else(service: Service) -> None:
+    service.make_keys()
+    for i in range(12):
+        guess = {"Authorization": f"Bearer rk_aaaa_{i}", "X-Forwarded-For": f"10.0.0.{i}, 203.0.113.9"}
+        last = service.client.get(f"{V1}/me", headers=guess)
+    assert last.status_code == 429
+    assert service.call("GET", f"{V1}/me", key="viewer", X_Forwarded_For="203.0.113.77").status_code == 200
 
 
 def test_the_examples_of_the_description_work(service: Service) -> None:
