@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from optimizer.settings import Settings
-from storage import hosts, series, studies
+from storage import hosts, series, studies, trials
 from storage.engine import Database
 from storage.records import SeriesRecord
 from tests.integration.api import filled
@@ -424,6 +424,25 @@ def test_what_was_sampled_beside_a_trial_is_read_by_source_and_in_pages(service:
     assert [*first["items"], *rest["items"]] == found["items"] and rest["next"] is None
     assert service.call("GET", f"{path}?after=x").status_code == 422
     assert service.call("GET", f"{V1}/studies/{study.name}/trials/999/series").status_code == 404
+
+
+def test_keys_of_a_server_are_shown_nowhere(service: Service) -> None:
+    filled.add_host(service.db)
+    argv = ["python3", "serve.py", "--api-key", "sk-live", "--admin-api-key=sk-admin", "--port", "8000"]
+    study = filled.fill_night(service.db, explored=3)
+    fence = filled.take_lease(service.db)
+    with service.db.write() as conn:
+        hosts.update(conn, filled.HOST, home={"argv": argv, "env": {}})
+        studies.update(conn, study.id, home={"argv": argv, "env": {"HF_TOKEN": "hf_secret"}})
+        told = {"api-key": "sk-live", "tp-size": 8}
+        trials.update(conn, study.id, 0, host=study.host, fence=fence, running_config=told, effective=told)
+    paths = ["hosts", f"hosts/{filled.HOST}", f"studies/{study.id}", f"studies/{study.id}/trials/0"]
+    paths += [
+        f"studies/{study.id}/{name}" for name in ("trials", "report", "export", "report?format=md", "export?format=csv")
+    ]
+    for path in [*(f"{V1}/{p}" for p in paths), "/hosts", f"/studies/{study.id}", f"/studies/{study.id}/trials/0"]:
+        answer = service.call("GET", path)
+        assert answer.status_code == 200 and "sk-" not in answer.text and "hf_secret" not in answer.text, path
 
 
 def test_samples_that_no_json_can_carry_are_null(service: Service) -> None:

@@ -121,7 +121,7 @@ def test_streams_do_not_hold_up_the_end_and_the_first_key_closes_the_door(
         began = time.monotonic()
         served.send_signal(signal.SIGINT)
         assert served.wait(20) == 0
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 18  # open streams alone would hold it up for ever
 
 
 @pytest.mark.slow
