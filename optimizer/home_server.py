@@ -12,7 +12,7 @@ import structlog
 
 from optimizer import evidence, home_row
 from optimizer.clock import Deadline
-from optimizer.errors import NotFound, PortTaken, RatchetError
+from optimizer.errors import NeedsAttention, NotFound, PortTaken, RatchetError
 from optimizer.http import Probe
 from optimizer.plan import argv_to_keep, plan_server
 from optimizer.remote import gpu, guard, home, process
@@ -180,8 +180,10 @@ def arm_guard(run: StudyRun) -> None:
     run.say("guard", state="armed", grace_s=grace_s)
 
 
-def finish(run: StudyRun, *, finished: bool) -> None:
+def finish(run: StudyRun, *, finished: bool) -> str:
     """Leave the host serving: home again, or the winner when the study is done and its owner said `adopt`.
+
+    Returns why home serves although the winner should; empty when what should serve does.
 
     Raises:
         NeedsAttention: what should serve does not; the host's owner must look.
@@ -189,23 +191,38 @@ def finish(run: StudyRun, *, finished: bool) -> None:
     run.lease.confirm()
     server = run.home or stored_home(run)
     adopted = winner_to_adopt(run) if finished else None
-    serve = adopted or server
-    if serve is None:
+    why_not = ""
+    if adopted is not None:
+        note(run, "adopting")
+        try:
+            serve(run, adopted)
+        except NeedsAttention as error:
+            if server is None:
+                raise
+            adopted, why_not = None, f"the winner is not adopted, since {error.message}"
+    if adopted is None and server is not None:
+        note(run, "starting")
+        serve(run, server)
+    elif adopted is None:
         stop_leftovers(run)
-        return
-    note(run, "adopting" if adopted else "starting")
+        return ""
+    run.lease.on_renew = None
+    if run.host.guard.enabled and server is not None:
+        guard.disarm(run.link, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(30))
+    note(run, "adopted" if adopted else "restored", taken=False)
+    return why_not
+
+
+def serve(run: StudyRun, server: HomeServer) -> None:
+    """Start a server that stays, unless it serves already; whatever else of ours runs is stopped first."""
     home.restore(
         run.link,
-        serve,
+        server,
         run_dir=run.host.run_dir,
         fence=run.lease.fence,
         deadline=Deadline.after(patience_s(run)),
         probe=lambda _: generates(run),
     )
-    run.lease.on_renew = None
-    if run.host.guard.enabled and server is not None:
-        guard.disarm(run.link, run_dir=run.host.run_dir, fence=run.lease.fence, deadline=Deadline.after(30))
-    note(run, "adopted" if adopted else "restored", taken=False)
 
 
 def note(run: StudyRun, state: str, **fields: Any) -> None:
@@ -220,9 +237,9 @@ def note(run: StudyRun, state: str, **fields: Any) -> None:
 
 
 def patience_s(run: StudyRun) -> float:
-    """Seconds after which home is called not back: three times what the plain server needed so far, and a reserve."""
+    """Seconds after which a server is called not back: three times the longest start so far, and a reserve."""
     try:
-        seen = evidence.read(run).home_start_s
+        seen = evidence.read(run).longest_start_s
     except StorageError:
         seen = None
     return 3 * (seen or evidence.UNKNOWN_S) + START_RESERVE_S

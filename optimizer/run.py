@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from optimizer import former
+from optimizer import former, kinds
 from optimizer.bench import workload as workloads
 from optimizer.bench.base import RequestSample, Workload
 from optimizer.clock import Clock, Deadline
@@ -128,7 +128,9 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
     try:
         engine = find_engine(spec.engine)
         hardware = facts.hardware(link, deadline=Deadline.after(60))
-        version, known_flags = learn_version(link, engine, spec)
+        installed, known_flags = learn_version(link, engine, spec)
+        version = spec.engine_version or installed
+        study, changed = kinds.settle(db, study, host.name, version, hardware)
         space = spec_space.parse(
             spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=set(spec.launch.flags)
         )
@@ -166,14 +168,14 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             models=models,
         )
         check_flags(run)
-        check_kind(run)
         check_baseline(run)
         home = spec.baseline_config()
         for text in (*misfits(models, home, space), *long_sequences(models, home)):
             run.say("warning", text=text)
         if left_out:
             run.say("note", text=f"not searched, since the installed version does not have it: {', '.join(left_out)}")
-        run.update(engine_version=version, hardware=vars(hardware) | {})
+        for text in filter(None, (changed, kinds.pinned(spec, installed))):
+            run.say("warning", text=text)
     except BaseException:
         link.close()
         raise
@@ -224,7 +226,7 @@ def effective(
 
 
 def learn_version(link: HostLink, engine: EngineModule, spec: StudySpec) -> tuple[str | None, frozenset[str]]:
-    """Ask the installed engine for its version and its flags.
+    """Ask the installed engine for its version (None: it does not say) and its flags.
 
     Raises:
         BadInput: the launch command does not exist on the host or cannot print its help.
@@ -243,11 +245,8 @@ def learn_version(link: HostLink, engine: EngineModule, spec: StudySpec) -> tupl
             f"`{' '.join(engine.help_argv(command))}` on {link.name} lists no flags (status {answer.exit_code})",
             [Problem("launch.command", "cannot print its help", spec.launch.command[0], _last_line(answer.error_text))],
         )
-    version = spec.engine_version
-    if version is None:
-        told = facts.run_with_env(link, engine.version_argv(command), env, deadline=Deadline.after(300))
-        version = engine.parse_version(told.text + told.error_text)
-    return version, known
+    told = facts.run_with_env(link, engine.version_argv(command), env, deadline=Deadline.after(300))
+    return engine.parse_version(told.text + told.error_text), known
 
 
 def _last_line(text: str) -> str:
@@ -276,26 +275,6 @@ def check_flags(run: StudyRun) -> None:
     ]
     if problems:
         raise BadInput(f"the server installed on {run.link.name} does not know every flag", problems)
-
-
-def check_kind(run: StudyRun) -> None:
-    """Refuse a host whose results could not be mixed with those of the study's other hosts.
-
-    Raises:
-        BadInput: it has other GPUs or another engine version.
-    """
-    if len(run.spec.all_hosts) == 1 or not run.study.hardware:
-        return
-    here = {"engine version": run.version, "GPUs": (run.hardware.gpu_name, run.hardware.gpu_count)}
-    known = run.study.hardware
-    there = {"engine version": run.study.engine_version, "GPUs": (known["gpu_name"], known["gpu_count"])}
-    problems = [
-        Problem(f"hosts.{run.host.name}", f"has {name} {here[name]}, the study's hosts have {there[name]}")
-        for name in here
-        if here[name] != there[name]
-    ]
-    if problems:
-        raise BadInput(f"{run.host.name} is not of the kind of the study's other hosts", problems)
 
 
 def check_baseline(run: StudyRun) -> None:

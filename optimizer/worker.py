@@ -242,12 +242,12 @@ def _restore(run: StudyRun, ending: Ending) -> Ending:
     if ending.state is S.NEEDS_ATTENTION:
         return ending
     try:
-        home_server.finish(run, finished=ending.state is S.FINISHED and not ending.reason)
+        why_not = home_server.finish(run, finished=ending.state is S.FINISHED and not ending.reason)
     except LeaseLost:
         raise
     except RatchetError as error:
         return _attention(run, error, "home could not be restored: ")
-    return ending
+    return Ending(ending.state, why_not) if why_not else ending
 
 
 def _end(db: Database, study_id: str, host: str, ending: Ending, now: datetime) -> None:

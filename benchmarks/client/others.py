@@ -2,7 +2,8 @@
 
 python3 -m venv /tmp/guidellm && /tmp/guidellm/bin/pip install guidellm
 python3 -m venv /tmp/aiperf && /tmp/aiperf/bin/pip install aiperf
-python -m benchmarks client --beside guidellm=/tmp/guidellm/bin aiperf=/tmp/aiperf/bin
+python3 -m venv /tmp/vllm && /tmp/vllm/bin/pip install vllm   (any build: only its client runs)
+python -m benchmarks client --beside guidellm=/tmp/guidellm/bin aiperf=/tmp/aiperf/bin vllm=/tmp/vllm/bin
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ made = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]", eos_to
 made.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 made.save_pretrained(sys.argv[1])
 """
-"""Both clients want a tokenizer to make prompts; a word list will do and needs no download."""
+"""The clients want a tokenizer to make prompts; a word list will do and needs no download."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,30 @@ def read_aiperf(room: Path) -> list[Seen]:
     ]
 
 
+def vllm(place: Path, url: str, streams: int, requests: int, tokens: int, room: Path) -> list[str]:
+    """`vllm bench serve`: concurrent streams, chat completions."""
+    return [
+        str(place / "vllm"), "bench", "serve", "--backend", "openai-chat", "--endpoint", "/v1/chat/completions",
+        "--base-url", url, "--model", MODEL, "--tokenizer", str(tokenizer(place)), "--dataset-name", "random",
+        "--random-input-len", "64", "--random-output-len", str(tokens), "--ignore-eos", "--disable-tqdm",
+        "--num-prompts", str(requests), "--max-concurrency", str(streams), "--ready-check-timeout-sec", "0",
+        "--save-result", "--save-detailed", "--result-dir", str(room), "--result-filename", "out.json",
+    ]  # fmt: skip
+
+
+def read_vllm(room: Path) -> list[Seen]:
+    """Read the report of `vllm bench serve`."""
+    report = json.loads((room / "out.json").read_text("utf-8"))
+    both = zip(report["ttfts"], report["itls"], strict=True)
+    return [Seen(len(itls) / sum(itls), first_s) for first_s, itls in both if itls]
+
+
 CLIENTS = {
     c.name: c
     for c in (
         Other("guidellm", guidellm, read_guidellm, {"GUIDELLM__MAX_WORKER_PROCESSES": "1", "HF_HUB_OFFLINE": "1"}),
         Other("aiperf", aiperf, read_aiperf),
+        Other("vllm", vllm, read_vllm, {"HF_HUB_OFFLINE": "1"}),
     )
 }
 """guidellm with one worker process, which costs it least on a small machine."""

@@ -180,24 +180,25 @@ def prove(
                 look = process.status(link, server, log_offset=0, log_limit=0)
                 listening = listening and bool(set(look.pids) & set(look.listening_pids))
                 if not look.alive and not look.pids:
-                    raise _not_back(link, server, f"it ended with status {look.exit_code}")
+                    raise _not_back(link, home, server, f"it ended with status {look.exit_code}")
             if listening and (probe(tunnel.url) if probe else _answers(tunnel.url, home.health_path)):
                 return time.monotonic() - began
             if deadline.left_s < POLL_S:
-                raise _not_back(link, server, "it does not answer in time")
+                raise _not_back(link, home, server, "it does not answer in time")
             time.sleep(POLL_S)
     finally:
         tunnel.close()
 
 
-def _not_back(link: HostLink, server: RunningServer | None, why: str) -> NeedsAttention:
+def _not_back(link: HostLink, home: HomeServer, server: RunningServer | None, why: str) -> NeedsAttention:
     tail = process.read_log(link, server, offset=-4000).decode("utf-8", "replace") if server else ""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     decisive = [line for line in lines if DECISIVE.search(line)] or lines
     last = " | ".join(decisive[-3:])
+    who = "the winner does not serve" if home.found == "adopted" else "the original server is not back"
     return NeedsAttention(
         link.name,
-        f"{link.name}: the original server is not back: {why}{'; its log says: ' + last if last else ''}",
+        f"{link.name}: {who}: {why}{'; its log says: ' + last if last else ''}",
         remedy=f"look at its log on the host, then run `ratchet host restore {link.name}`",
     )
 

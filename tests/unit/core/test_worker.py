@@ -51,9 +51,7 @@ class FakeRun:
         self.closed = True
 
 
-def play(
-    db: Database, monkeypatch: pytest.MonkeyPatch, error: Exception | None, restore: Exception | None = None
-) -> Any:
+def play(db: Database, monkeypatch: pytest.MonkeyPatch, error: Exception | None, restore: Exception | str = "") -> Any:
     """Advance a queued study whose phases and restore end as given; return its row."""
     study = queued(db)
     monkeypatch.setattr(worker, "open_run", lambda db, study, spec, keeper, clock: FakeRun(db, study, keeper))
@@ -62,9 +60,10 @@ def play(
         if error is not None:
             raise error
 
-    def finish(run: Any, *, finished: bool) -> None:
-        if restore is not None:
+    def finish(run: Any, *, finished: bool) -> str:
+        if isinstance(restore, Exception):
             raise restore
+        return restore
 
     monkeypatch.setattr(worker.phases, "run_study", phases)
     monkeypatch.setattr(worker.home_server, "finish", finish)
@@ -75,6 +74,11 @@ def play(
 def test_a_study_that_ran_through_is_finished(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     row = play(db, monkeypatch, None)
     assert row.state == StudyState.FINISHED and row.started_at is not None and row.finished_at is not None
+
+
+def test_a_winner_that_was_not_adopted_is_what_the_owner_reads(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = play(db, monkeypatch, None, restore="the winner is not adopted")
+    assert (row.state, row.state_reason) == (StudyState.FINISHED, "the winner is not adopted")
 
 
 def test_a_pause_pauses_and_a_stop_finishes(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
