@@ -11,6 +11,7 @@ from urllib.parse import quote
 from zoneinfo import available_timezones
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
@@ -212,7 +213,7 @@ def install(app: FastAPI) -> None:
                 return answer
             return _error_page(error)
 
-    for kind in (ApiProblem, RatchetError, StorageError, HTTPException):
+    for kind in (ApiProblem, RatchetError, StorageError, HTTPException, RequestValidationError):
         as_page(kind)
 
 
@@ -222,6 +223,8 @@ def _error_page(error: Exception) -> Response:
         status, detail = error.status, error.detail
     elif isinstance(error, HTTPException):
         status, detail = error.status_code, "There is no such page." if error.status_code == 404 else str(error.detail)
+    elif isinstance(error, RequestValidationError):
+        status, detail = 404, "There is no such page."
     elif isinstance(error, Missing):
         status, detail = 404, error.message
     elif isinstance(error, RatchetError):

@@ -39,6 +39,7 @@ def trial_page(use: Services, study: StudyRecord, number: int) -> Context:
         "trial": replace(record, **launch.shown_flags(vars(record))),
         "changed": launch.changed_parameters(record, base[0] if base else None, study.spec),
         "measured": measured,
+        "requests": len(requests),
         "samples": [sample(r) for r in requests[:SHOWN_SAMPLES]],
         "series": series_plots(found),
         "timings": timings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -368,6 +369,18 @@ def test_edits_of_another_version_are_refused(service: Service) -> None:
     assert service.call("PATCH", path, {"priority": 6}, If_Match=stale).status_code == 412
     assert service.call("DELETE", path, If_Match=stale).status_code == 412
     assert service.call("DELETE", path, If_Match=changed.headers["etag"]).status_code == 204
+
+
+def test_of_several_who_edit_the_same_version_one_wins(service: Service) -> None:
+    filled.add_host(service.db)
+    filled.add_study(service.db, "one")
+    path = f"{V1}/studies/one"
+    tag = service.call("GET", path).headers["etag"]
+    with ThreadPoolExecutor(6) as pool:
+        answers = pool.map(
+            lambda i: service.call("PATCH", path, {"priority": i}, If_Match=tag).status_code, range(1, 7)
+        )
+        assert sorted(answers) == [200, *[412] * 5]
 
 
 def test_listings_are_walked_by_cursor_without_loss(service: Service) -> None:
