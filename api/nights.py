@@ -60,12 +60,8 @@ def look(db: Database, settings: ApiSettings, now: datetime) -> None:
 def note_open(db: Database, window: WindowRecord, now: datetime) -> None:
     """Write down that a window is open, once for each local date."""
     opening = rules.current(window, now) if window.enabled else None
-    if opening is None:
-        return
-    with db.write() as conn:
-        windows.open_run(
-            conn, WindowRunRecord(window.id, opening.local_date, opening.opens_at, opening.closes_at, "open")
-        )
+    if opening is not None:
+        _note(db, window, [opening], "open", "")
 
 
 def note_missed(db: Database, window: WindowRecord, now: datetime) -> None:
@@ -74,19 +70,22 @@ def note_missed(db: Database, window: WindowRecord, now: datetime) -> None:
     Also those of a window that is switched off, as such: switched on again, it would seem to have missed them.
     """
     since = max(window.created_at, now - REMEMBERED)
-    for opening in rules.between(window, since, now):
-        if opening.closes_at > now:
-            continue
-        with db.write() as conn:
-            if windows.get_run(conn, window.id, opening.local_date) is None:
-                reason = AWAY if window.enabled else SWITCHED_OFF
-                windows.open_run(
-                    conn,
-                    WindowRunRecord(
-                        window.id, opening.local_date, opening.opens_at, opening.closes_at, "missed", reason
-                    ),
-                )
-                log.info("window.missed", window=window.name, local_date=opening.local_date, reason=reason)
+    over = [opening for opening in rules.between(window, since, now) if opening.closes_at <= now]
+    for noted in _note(db, window, over, "missed", AWAY if window.enabled else SWITCHED_OFF):
+        log.info("window.missed", window=window.name, local_date=noted.local_date, reason=noted.reason)
+
+
+def _note(
+    db: Database, window: WindowRecord, openings: list[rules.Opening], status: str, reason: str
+) -> list[WindowRunRecord]:
+    """Write down the openings that have no run yet, and return these; mostly there is none, and no writer waits."""
+    with db.read() as conn:
+        missing = [o for o in openings if windows.get_run(conn, window.id, o.local_date) is None]
+    if not missing:
+        return []
+    runs = [WindowRunRecord(window.id, o.local_date, o.opens_at, o.closes_at, status, reason) for o in missing]
+    with db.write() as conn:
+        return [run for run in runs if windows.open_run(conn, run)]
 
 
 def close_ended(db: Database, settings: ApiSettings, window: WindowRecord, now: datetime) -> None:
