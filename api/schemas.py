@@ -154,6 +154,11 @@ class RequestOut(BaseModel):
     error: str | None
     text: str
     engine_timings: JsonObject
+    usage_given: bool
+    """The server said how many tokens there were; else they are counted by the stream."""
+    tokens_exact: bool
+    """The server said for every chunk how many tokens it carried."""
+    cached_tokens: int | None
 
 
 class SeriesOut(BaseModel):

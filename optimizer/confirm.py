@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from optimizer import evidence, several
 from optimizer.bench import soak, verdict
 from optimizer.bench.base import Outcome, VerdictResult
 from optimizer.bench.confirm import Confirmation, relevant
-from optimizer.bench.judging import Restart, carried_by_one, prompt_ratios
+from optimizer.bench.judging import BASELINE, Restart, carried_by_one, prompt_ratios
 from optimizer.engines.base import Blame
 from optimizer.evidence import Evidence
 from optimizer.finalists import SELF_TEST, Finalist, agreed, broken_limits
@@ -26,7 +26,6 @@ from storage import events, verdicts
 from storage.records import TrialRecord, VerdictRecord
 
 Attempt = Callable[[StudyRun, Proposal], TrialRecord]
-BASELINE = "baseline"
 SOAK = "soak:"
 """Prefix of the arm that holds a winner under load; it is no evidence for or against its speed."""
 LEAST_FIRST = (Outcome.WORSE, Outcome.NO_SIGNIFICANT_WIN, Outcome.UNDECIDED, Outcome.WIN)
@@ -79,7 +78,7 @@ def last_looks(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, s
 def looks(run: StudyRun, finalists: Sequence[Finalist], out: Mapping[str, str]) -> list[Confirmation]:
     """Look at the restarts of every host of the study, its own one first."""
     seen = evidence.read(run)
-    on_each = [replace(seen, host=name) for name in several.hosts(run)]
+    on_each = [seen.on(name) for name in several.hosts(run)]
     return [look(run, finalists, on_host, restarts_on(run, on_host), out) for on_host in on_each]
 
 
@@ -103,16 +102,13 @@ def look(
     )
 
 
-def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], arm: str) -> TrialRecord:
+def start_arm(run: StudyRun, attempt: Attempt, finalists: Sequence[Finalist], arm: str) -> None:
     """One more fresh restart of an arm."""
     soaked = arm.startswith(SOAK)
     params = next((f.params for f in finalists if f.key == arm.removeprefix(SOAK)), {})
     as_home = arm in {BASELINE, SELF_TEST}
     soak_s = run.spec.budget.soak_s if soaked else 0.0
-    trial = attempt(run, Proposal("confirm", arm, dict(params), as_home=as_home, soak_s=soak_s))
-    if arm == BASELINE and trial.state == "complete":
-        evidence.load_baseline(run)
-    return trial
+    attempt(run, Proposal("confirm", arm, dict(params), as_home=as_home, soak_s=soak_s))
 
 
 def soak_is_due(run: StudyRun, key: str) -> bool:
@@ -145,18 +141,19 @@ def excluded(run: StudyRun, finalists: Sequence[Finalist]) -> dict[str, str]:
             found[key] = f"it failed when it was started again: {failure.get('summary', '')}"
         elif trial.output_check is not None and not trial.output_check["ok"]:
             found[key] = "suspect_output: " + "; ".join(trial.output_check["problems"])
-        elif trial.state == "complete" and (broken := broken_limits(run, seen, trial.metrics)):
+        elif trial.state == "complete" and (broken := broken_limits(run, seen.on(trial.host), trial.metrics)):
             found[key] = "; ".join(broken)
-        elif trial.arm.startswith(SOAK) and (tired := lost_under_load(run, key, trial.metrics)):
+        elif trial.arm.startswith(SOAK) and (tired := lost_under_load(run, key, trial)):
             found[key] = tired
     return found
 
 
-def lost_under_load(run: StudyRun, key: str, metrics: Mapping[str, float]) -> str:
+def lost_under_load(run: StudyRun, key: str, soaked: TrialRecord) -> str:
     """Say so when the speed that a winner lost while it was held under load is more than it had won; else nothing."""
-    first, last = metrics.get("soak_first_tok_s", 0.0), metrics.get("soak_last_tok_s", 0.0)
+    first, last = soaked.metrics.get("soak_first_tok_s", 0.0), soaked.metrics.get("soak_last_tok_s", 0.0)
     with run.db.read() as conn:
-        gains = [v.ratio for v in verdicts.for_study(conn, run.study.id) if v.candidate_key == key]
+        looks_at_it = [v for v in verdicts.for_study(conn, run.study.id) if v.candidate_key == key]
+    gains = [v.ratio for v in looks_at_it if v.pairs.get("host") == soaked.host]
     if not gains or first <= 0 or last >= (1 - soak.SLOWER_SHARE) * first or gains[-1] * last > first:
         return ""
     return f"it is {gains[-1] - 1:+.1%} against home when fresh, and lost {1 - last / first:.1%} under load"

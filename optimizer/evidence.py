@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from optimizer.bench.base import RequestSample
 from optimizer.bench.baseline import Drift, drift
@@ -30,6 +30,10 @@ class Evidence:
 
     trials: tuple[TrialRecord, ...]
     host: str
+
+    def on(self, host: str) -> Evidence:
+        """The same, seen from another host."""
+        return replace(self, host=host)
 
     @property
     def here(self) -> list[TrialRecord]:
@@ -141,33 +145,6 @@ def weighted_mean(values: Mapping[int, float | None], weights: Mapping[int, floa
     if set(known) != set(weights):
         return None
     return math.exp(sum(w * math.log(known[k]) for k, w in weights.items()) / sum(weights.values()))
-
-
-def incumbent(run: StudyRun, seen: Evidence) -> dict[str, float] | None:
-    """tok/s by prompt of the best complete configuration on this host, baseline included: the mark for early ending.
-
-    Each is taken relative to the baseline of its own time and brought to the speed of now: on a host that has become
-    slower since, the old figures would end every later measurement. None where other levels than the first count too:
-    losing there proves nothing about them.
-    """
-    if run.spec.objective.levels:
-        return None
-    candidates = seen.complete("baseline") + seen.complete("explore")
-    trusted = [t for t in candidates if (t.output_check or {"ok": True})["ok"] and t.output_tok_s]
-    if not trusted:
-        return None
-    best = max(trusted, key=lambda t: (t.output_tok_s or 0.0) / _reference_of(t))
-    record = measurement_of(run, best.number)
-    if record is None:
-        return None
-    drifted = (run.reference_tok_s or 1.0) / _reference_of(best) if run.reference_tok_s else 1.0
-    return {prompt: drifted * sum(values) / len(values) for prompt, values in record.tok_s.items() if values}
-
-
-def _reference_of(trial: TrialRecord) -> float:
-    """The baseline's speed at the time of a trial; a baseline's own speed is its reference."""
-    own = trial.output_tok_s or 1.0
-    return own if trial.kind == "baseline" else float(trial.metrics.get("reference_tok_s") or own)
 
 
 def baseline_restarts(run: StudyRun, seen: Evidence) -> list[Restart]:

@@ -1,4 +1,4 @@
-"""Who is confirmed: the best of what was explored, chosen once for all hosts of a study.
+"""Who is confirmed: the best of what was explored, chosen once for all hosts of a study; and the mark to beat before.
 
 Decides what may win at all: faster than home by what the model believes, its limits kept, its answers those of home.
 """
@@ -85,11 +85,38 @@ def may_win(run: StudyRun, seen: Evidence, trial: TrialRecord) -> bool:
     """Say whether a measured trial kept the objective's limits and its outputs are the baseline's."""
     if trial.output_check is not None and not trial.output_check["ok"]:
         return False
-    return not broken_limits(run, seen, trial.metrics)
+    return not broken_limits(run, seen.on(trial.host), trial.metrics)
+
+
+def incumbent(run: StudyRun, seen: Evidence) -> dict[str, float] | None:
+    """tok/s by prompt of the best on this host that may win, or of the baseline: the mark for early ending.
+
+    Each is taken relative to the baseline of its own time and brought to the speed of now: on a host that has become
+    slower since, the old figures would end every later measurement. None where other levels than the first count too:
+    losing there proves nothing about them.
+    """
+    if run.spec.objective.levels:
+        return None
+    able = [t for t in seen.complete("explore") if may_win(run, seen, t)]
+    trusted = [t for t in (*seen.complete("baseline"), *able) if t.output_tok_s]
+    if not trusted:
+        return None
+    best = max(trusted, key=lambda t: (t.output_tok_s or 0.0) / _reference_of(t))
+    record = evidence.measurement_of(run, best.number)
+    if record is None:
+        return None
+    drifted = (run.reference_tok_s or 1.0) / _reference_of(best) if run.reference_tok_s else 1.0
+    return {prompt: drifted * sum(values) / len(values) for prompt, values in record.tok_s.items() if values}
+
+
+def _reference_of(trial: TrialRecord) -> float:
+    """The baseline's speed at the time of a trial; a baseline's own speed is its reference."""
+    own = trial.output_tok_s or 1.0
+    return own if trial.kind == "baseline" else float(trial.metrics.get("reference_tok_s") or own)
 
 
 def broken_limits(run: StudyRun, seen: Evidence, metrics: Mapping[str, float]) -> list[str]:
-    """Return the limits of the objective that these metrics miss; a missing metric misses its limit.
+    """Return the limits of the objective that these metrics of one host miss; a missing metric misses its limit.
 
     Where the objective says nothing of errors, a candidate may fail no larger share of requests than home does: what
     failed is in no average, so the prompts that a server cannot answer would make it look faster.

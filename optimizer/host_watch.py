@@ -27,7 +27,7 @@ class HostWatch:
     def __init__(self, run: StudyRun, server: RunningServer) -> None:
         self._run = run
         self._server = server
-        self._marks: list[int] = []
+        self._marks: list[int | None] = []
 
     def read(self) -> dict[tuple[str, str], float]:
         """Return clocks, power, memory, load and heat of the GPUs; nothing on a host without any."""
@@ -38,17 +38,20 @@ class HostWatch:
         return {(f"gpu{g.index}", k): v for g in found if ours is None or g.index in ours for k, v in shown(g).items()}
 
     def mark(self) -> None:
-        """Take note of where the server's log is now."""
+        """Take note of where the server's log is now; a window that lacks a mark tells nothing of graphs."""
         try:
             status = process.status(self._run.link, self._server, log_limit=0, deadline=Deadline.after(READ_S))
         except HostError:
-            return  # a window without its marks tells nothing of graphs; a host that is gone shows elsewhere
-        self._marks.append(status.log_size)
+            self._marks.append(None)  # a host that is gone shows elsewhere
+        else:
+            self._marks.append(status.log_size)
 
     def graph_share(self) -> float | None:
         """Return the share of decode lines of the measured windows that ran as CUDA graphs, if the engine tells."""
         graphs: list[bool] = []
         for begin, end in zip(self._marks[::2], self._marks[1::2], strict=False):
+            if begin is None or end is None:
+                continue
             limit = min(LOG_BYTES, end - begin)
             data = process.read_log(
                 self._run.link, self._server, offset=begin, limit=limit, deadline=Deadline.after(READ_S)

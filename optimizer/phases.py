@@ -14,6 +14,7 @@ import structlog
 
 from optimizer import confirm, evidence, finalists, home_server, trial_log
 from optimizer.bench.baseline import check_expected
+from optimizer.bench.judging import BASELINE
 from optimizer.errors import RatchetError, Stopped
 from optimizer.evidence import Evidence
 from optimizer.run import StudyRun
@@ -92,18 +93,8 @@ def measure_baseline(run: StudyRun) -> None:
 
 
 def measure_baseline_once(run: StudyRun) -> TrialRecord:
-    """One more fresh start of the baseline.
-
-    Raises:
-        StudyFailed: the baseline itself does not run.
-    """
-    trial = attempt(run, Proposal("baseline", "baseline", as_home=True))
-    if trial.state != "complete":
-        failure = trial.failure or {}
-        raise StudyFailed(
-            f"the baseline cannot be measured: {failure.get('summary', trial.state)}",
-            remedy=str(failure.get("remedy", "see the trial's log")),
-        )
+    """One more fresh start of the baseline."""
+    trial = attempt(run, Proposal("baseline", BASELINE, as_home=True))
     evidence.load_baseline(run)
     if trial.optuna_number is None:
         tell_baseline(run, trial)
@@ -163,7 +154,7 @@ def explore(run: StudyRun) -> None:
                 suggestion.canonical_key,
                 dict(suggestion.params),
                 suggestion.number,
-                incumbent=evidence.incumbent(run, seen) if run.spec.budget.early_end else None,
+                incumbent=finalists.incumbent(run, seen) if run.spec.budget.early_end else None,
             ),
         )
         advice = evidence.memory_advice(run, trial)
@@ -199,19 +190,24 @@ def attempt(run: StudyRun, proposal: Proposal) -> TrialRecord:
 
     Raises:
         Interrupted: it was interrupted every time.
-        StudyFailed: the failure says that the whole study must stop.
+        StudyFailed: the failure says that the whole study must stop, or the baseline itself does not run.
     """
     current = proposal
     while True:
         run.lease.check()
         require_time(run)
         trial = run_trial(run, current)
-        if trial.failure and trial.failure.get("stop_study"):
-            raise StudyFailed(str(trial.failure["summary"]), remedy=str(trial.failure["remedy"]))
+        failure = trial.failure or {}
+        if failure.get("stop_study"):
+            raise StudyFailed(str(failure["summary"]), remedy=str(failure["remedy"]))
+        if trial.state not in ("interrupted", "complete") and trial.arm == BASELINE:
+            raise StudyFailed(
+                f"the baseline cannot be measured: {failure.get('summary', trial.state)}",
+                remedy=str(failure.get("remedy", "see the trial's log")),
+            )
         if trial.state != "interrupted":
             return trial
         if current.attempt >= ATTEMPTS:
-            failure = trial.failure or {}
             raise Interrupted(
                 f"interrupted {ATTEMPTS} times in a row: {failure.get('summary', 'unknown')}",
                 remedy=str(failure.get("remedy", "look at the host, then resume the study")),

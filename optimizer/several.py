@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from optimizer.evidence import Evidence
+from optimizer.evidence import Evidence, objective_of
 from optimizer.run import StudyRun
 from storage import leases, shares
 
@@ -53,8 +53,8 @@ def reference_tok_s(run: StudyRun, seen: Evidence) -> float:
     """Return the baseline's speed: of this host, or the geometric mean over hosts as the search's model has it."""
     speeds: dict[str, list[float]] = {}
     for trial in seen.trials:
-        if trial.kind == "baseline" and trial.state == "complete" and trial.output_tok_s:
-            speeds.setdefault(trial.host, []).append(trial.output_tok_s)
+        if trial.kind == "baseline" and trial.state == "complete" and (speed := objective_of(run, trial)):
+            speeds.setdefault(trial.host, []).append(speed)
     if set(speeds) <= {run.host.name}:
         return run.reference_tok_s or 0.0
     return statistics.geometric_mean(statistics.fmean(found) for found in speeds.values())

@@ -140,6 +140,10 @@ class RequestRecord:
     error: str | None
     text: str
     engine_timings: dict[str, Any] = field(default_factory=dict)
+    usage_given: bool = True
+    """The server said how many tokens there were; else `output_tokens` is what the stream showed."""
+    tokens_exact: bool = False
+    cached_tokens: int | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import secrets
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -37,7 +38,13 @@ DEFAULT_TIMEOUT_S = 1800.0
 )
 @click.option("--cache", type=click.Choice(["cold", "warm"]), help="Whether prompts may hit the prefix cache.")
 @click.option("--rate", type=float, help="Requests per second (open loop) instead of closed streams.")
-@click.option("--timeout", default=DEFAULT_TIMEOUT_S, show_default=True, help="Most seconds for everything.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=DEFAULT_TIMEOUT_S,
+    show_default=True,
+    help="Most seconds for everything.",
+)
 @click.option("--samples", is_flag=True, help="With --json: every request with its token times.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def bench(
@@ -73,8 +80,7 @@ def bench(
     }
     asked = from_spec(_section(workload) | {k: v for k, v in options.items() if v is not None})
     base = _base(url)
-    key = os.environ.get(API_KEY_VARIABLE)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = _headers()
     found, owner = _served(base, headers)
     name, speaker = model or found, _engine(engine, owner)
     say(f"measuring {base} ({speaker.name}, {name or 'default model'}): {asked.name}, {len(asked.prompts)} prompts")
@@ -134,25 +140,45 @@ def _section(text: str) -> dict[str, Any]:
     if text in PRESETS:
         return {"preset": text}
     if text.lstrip().startswith("{"):
-        data = load_yaml(text, "the workload")
-        return dict(data) if isinstance(data, dict) else {}
+        return _fields(load_yaml(text, "the workload"))
     path = Path(text).expanduser()
     if path.suffix in (".yaml", ".yml"):
         from optimizer.spec import read_text
 
-        data = load_yaml(read_text(path, "the workload"), "the workload")
-        return dict(data.get("workload", data)) if isinstance(data, dict) else {}
+        return _fields(load_yaml(read_text(path, "the workload"), "the workload"))
     if path.suffix in (".jsonl", ".ndjson") or path.exists():
         return {"jsonl": str(path)}
     return {"preset": text}
 
 
+def _fields(data: Any) -> dict[str, Any]:
+    """Return the fields of a workload, given bare or as the section of a specification."""
+    section = data.get("workload", data) if isinstance(data, dict) else data
+    if not isinstance(section, dict):
+        hint = "for example {preset: five-prompts, repeats: 3}"
+        raise BadInput("bad workload", [Problem("--workload", "must be a mapping of fields", section, hint)])
+    return dict(section)
+
+
+def _headers() -> dict[str, str]:
+    """Return the header with the server's key, if there is one."""
+    key = os.environ.get(API_KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise BadInput("bad key", [Problem(API_KEY_VARIABLE, "has characters that no key can have")])
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 def _base(url: str) -> str:
     if "://" not in url:
         url = f"http://{url}"
-    if not url.startswith(("http://", "https://")):
-        raise BadInput("bad URL", [Problem("URL", "must begin with http:// or https://", url)])
-    url = url.rstrip("/")
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        good = False
+    if not good or parts.query or parts.fragment or parts.username is not None:
+        raise BadInput("bad URL", [Problem("URL", "is not the address of a server", url, "http://host:port")])
+    url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
     for path in PATHS:
         url = url.removesuffix(path)
     return url

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from optimizer.bench.base import Measurement, Workload
@@ -12,8 +13,12 @@ from optimizer.bench.derive import arrival_gaps_s, percentile
 
 BAR = 40
 BINS = 12
+MOST_PROMPTS, MOST_REPEATS = 20, 10
+"""Rows and values that a terminal shows; `--json` has all."""
 ROWS = (
     ("output_tok_s", "stream, tok/s (end to end)", "{:.1f}"),
+    ("output_tok_s_ci_low", "  95 % within this start: from", "{:.1f}"),
+    ("output_tok_s_ci_high", "  to", "{:.1f}"),
     ("decode_tok_s", "stream, tok/s (decode)", "{:.1f}"),
     ("throughput_tok_s", "server, tok/s", "{:.1f}"),
     ("ttft_p50_ms", "first token p50, ms", "{:.1f}"),
@@ -48,7 +53,7 @@ def show(measurement: Measurement, workload: Workload) -> None:
 
 
 def _levels(measurement: Measurement, workload: Workload) -> Table:
-    table = Table(title=f"{workload.name} ({workload.fingerprint}), cache {workload.cache}")
+    table = Table(title=f"{escape(workload.name)} ({workload.fingerprint}), cache {workload.cache}")
     table.add_column("concurrency")
     for level in workload.concurrency:
         table.add_column(str(level), justify="right")
@@ -63,9 +68,18 @@ def _prompts(measurement: Measurement) -> Table:
     table = Table()
     table.add_column("prompt")
     table.add_column("tok/s (end to end), by repeat", justify="right")
-    for prompt, values in list(measurement.tok_s.items())[:20]:
-        table.add_row(prompt, "  ".join(f"{v:.1f}" for v in values[:10]))
+    for prompt, values in list(measurement.tok_s.items())[:MOST_PROMPTS]:
+        table.add_row(
+            escape(prompt), "  ".join(f"{v:.1f}" for v in values[:MOST_REPEATS]) + _more(values, MOST_REPEATS)
+        )
+    if more := _more(list(measurement.tok_s), MOST_PROMPTS):
+        table.add_row(f"{more.strip()} (all with --json)", "")
     return table
+
+
+def _more(values: Sequence[object], shown: int) -> str:
+    """Say how many are not shown."""
+    return f"  and {len(values) - shown} more" if len(values) > shown else ""
 
 
 def histogram(values: Sequence[float]) -> list[str]:

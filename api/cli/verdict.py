@@ -12,6 +12,7 @@ import click
 from api.cli.output import print_json, say
 from optimizer.errors import BadInput, Problem
 
+MOST_RESTARTS = 10_000
 FIELDS = ("alpha", "min_effect", "prompts", "restarts", "max_restarts")
 
 
@@ -29,12 +30,14 @@ def verdict(as_json: bool) -> None:
     budget over both arms, fixed in advance.
     """
     data = _read()
-    from optimizer.bench.verdict import judge  # after reading: numerical libraries take a while to load
+    from optimizer.bench.judging import common_prompts, judge, read_restarts  # slow to load: numerical libraries
 
-    prompts = data.get("prompts") or _all_prompts(data["restarts"])
+    restarts = read_restarts(data["restarts"])
+    prompts = data.get("prompts") or list(dict.fromkeys(p for r in restarts for p in r.tok_s))
+    judged = common_prompts(prompts, restarts)
     result = judge(
         prompts,
-        data["restarts"],
+        restarts,
         alpha=data.get("alpha", 0.05),
         min_effect=data.get("min_effect", 0.01),
         max_restarts=data.get("max_restarts"),
@@ -47,7 +50,10 @@ def verdict(as_json: bool) -> None:
         "restarts": result.restarts,
         "next": result.next,
         "confidence": result.confidence,
+        "prompts": judged,
     }
+    if left_out := [p for p in prompts if p not in judged]:
+        say(f"left out: {', '.join(left_out)} (not every restart has a speed above 0 there)")
     if as_json:
         print_json(document)
         return
@@ -60,14 +66,7 @@ def _read() -> dict[str, Any]:
     """Read and check the shape of stdin. Raises BadInput with every problem."""
     if sys.stdin.isatty():
         say("reading JSON from stdin ...")
-    text = sys.stdin.read()
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise BadInput(
-            "stdin is not JSON", [Problem(where, error.msg)], remedy="ratchet verdict < pairs.json"
-        ) from error
+    data = _document()
     if not isinstance(data, dict):
         raise BadInput("stdin must hold one JSON object", remedy="see ratchet verdict --help")
     problems = [
@@ -83,17 +82,29 @@ def _read() -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             problems.append(Problem(name, "must be a number", value))
     most = data.get("max_restarts")
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
-        problems.append(Problem("max_restarts", "must be a whole number", most))
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 0 <= most <= MOST_RESTARTS):
+        problems.append(Problem("max_restarts", f"must be a whole number up to {MOST_RESTARTS}", most))
     if problems:
         raise BadInput("the restarts cannot be judged", problems)
     return data
 
 
-def _all_prompts(restarts: list[Any]) -> list[str]:
-    names: dict[str, None] = {}
-    for restart in restarts:
-        tok_s = restart.get("tok_s") if isinstance(restart, dict) else None
-        if isinstance(tok_s, dict):
-            names |= dict.fromkeys(str(p) for p in tok_s)
-    return list(names)
+def _document() -> Any:
+    """Return the JSON on stdin. Raises BadInput when there is none, or when a name stands twice in one object."""
+    remedy = "ratchet verdict < pairs.json"
+    try:
+        return json.loads(sys.stdin.read(), object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise BadInput("stdin is not JSON", [Problem(where, error.msg)], remedy=remedy) from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:  # the last: a number of too many digits
+        raise BadInput("stdin is not JSON", [Problem("stdin", str(error))], remedy=remedy) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadInput("the restarts cannot be judged", [Problem(twice, "is given twice in one object")])
+    return found

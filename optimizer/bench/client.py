@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optimizer.bench.connection import Connections, Stream
-from optimizer.bench.stream import Answer, Piece, read_answer
+from optimizer.bench.dialects import Answer
+from optimizer.bench.stream import Piece, read_answer
 
 TICK_S = 0.02
 """How often time limits are looked at; also the interval by which late wake-ups of this process are noticed."""
@@ -44,6 +45,7 @@ class Phase:
     concurrency: int
     arrivals_s: list[float] | None = None
     waves: int = 1
+    """More than one only in a closed loop."""
     request_timeout_s: float = 300.0
     stall_timeout_s: float = 60.0
     headers: dict[str, str] = field(default_factory=dict)
@@ -77,13 +79,7 @@ class PhaseRunner:
         self.phase = phase
         self.control = control
         self.selector = control.selector
-        self.connections = Connections(
-            phase.url,
-            phase.headers,
-            control.selector,
-            self._finish,
-            timed_from_due=phase.arrivals_s is not None,
-        )
+        self.connections = Connections(phase.url, phase.headers, control.selector, self._finish)
         self.waiting: deque[dict[str, Any]] = deque()
         self.free: deque[Stream] = deque()
         self.streams: list[Stream] = []
@@ -149,24 +145,25 @@ class PhaseRunner:
         """
         arrivals = self.phase.arrivals_s
         while self.waiting:
+            due = None
             if arrivals is not None:
-                wait = begun + arrivals[len(self.phase.requests) - len(self.waiting)] - time.perf_counter()
-                if wait > 0:
+                due = begun + arrivals[len(self.phase.requests) - len(self.waiting)]
+                if (wait := due - time.perf_counter()) > 0:
                     return wait
                 if not self.free:
                     self.streams.append(Stream())
                     self.free.append(self.streams[-1])
             if not self.free:
                 break
-            self._next(self.free.popleft())
+            self._next(self.free.popleft(), due)
         return TICK_S
 
-    def _next(self, stream: Stream) -> None:
+    def _next(self, stream: Stream, due: float | None) -> None:
         request = self.waiting.popleft()
         self.running += 1
         self.peak = max(self.peak, self.running)
         stream.request = request
-        self.connections.begin(stream)
+        self.connections.begin(stream, due)
 
     def _finish(self, stream: Stream, error: str | None) -> None:
         request = stream.request

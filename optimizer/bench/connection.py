@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import socket
 import ssl
@@ -21,7 +22,10 @@ from urllib.parse import urlsplit
 from optimizer.bench.stream import Piece, is_complete
 
 READ_SIZE = 1 << 16
-FINAL_CHUNK = b"0\r\n\r\n"
+TAIL_BYTES = 256
+"""Room for a final chunk with trailers; an answer whose trailers are longer ends when the connection does."""
+FINAL_CHUNK = re.compile(rb"(?:^|\r\n)0+(?:[ \t]*;[^\r\n]*)?\r\n(?:[^\r\n]+\r\n)*\r\n\Z")
+PROBE_TIMEOUT_S = 3.0
 SO_TIMESTAMPNS = 35
 """Linux: the kernel says with every read when the bytes arrived, however late this process comes to read them."""
 TIMESPEC = struct.Struct("@ll")
@@ -46,6 +50,7 @@ class Stream:
         "started",
         "state",
         "tail",
+        "was_due",
     )
 
     def __init__(self) -> None:
@@ -55,11 +60,12 @@ class Stream:
         self.pieces: list[Piece] = []
         self.tail = b""
         self.started = 0.0
+        self.was_due = False
         self.data_at = 0.0
         self.sent = 0
         self.head = b""
         self.fresh = True
-        self.sized = False
+        self.sized: bool | None = None  # whether the answer has a length; None before its head is whole
         self.closed = False
 
 
@@ -72,8 +78,6 @@ class Connections:
         headers: Mapping[str, str],
         selector: selectors.BaseSelector,
         on_end: Callable[[Stream, str | None], None],
-        *,
-        timed_from_due: bool,
     ) -> None:
         parts = urlsplit(url)
         self.host = parts.hostname or "127.0.0.1"
@@ -81,28 +85,30 @@ class Connections:
         self.prefix = parts.path.rstrip("/")
         self.authority = parts.netloc.rpartition("@")[2]
         self.tls = ssl.create_default_context() if parts.scheme == "https" else None
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
-        self.family: int = found[0]
-        self.address: Any = found[4]
+        self.family, self.address = _address(self.host, self.port)
         self.late_s: list[float] = []
         """How long the bytes of each read had waited, where the kernel tells."""
         self.stamped = self.tls is None and sys.platform == "linux"
         self.headers = headers
         self.selector = selector
         self.on_end = on_end
-        self.timed_from_due = timed_from_due
 
-    def begin(self, stream: Stream) -> None:
-        """Send `stream.request`, over the open connection if there is one."""
+    def begin(self, stream: Stream, due: float | None = None) -> None:
+        """Send `stream.request`, over the open connection if there is one.
+
+        In an open loop its time began when it was `due` (monotonic seconds), however late this process was.
+        """
         assert stream.request is not None
         body = stream.request["body"].encode()
         extra = "".join(f"{k}: {v}\r\n" for k, v in self.headers.items())
         stream.head = (
             f"POST {self.prefix}{stream.request['path']} HTTP/1.1\r\nHost: {self.authority}\r\n"
-            f"Content-Type: application/json\r\nAccept: text/event-stream\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
+            f"Content-Type: application/json\r\nAccept: text/event-stream\r\nAccept-Encoding: identity\r\n"
+            f"{extra}Content-Length: {len(body)}\r\n\r\n"
         ).encode() + body
-        stream.pieces, stream.tail, stream.sent, stream.closed = [], b"", 0, False
-        stream.started = stream.data_at = time.perf_counter()
+        stream.pieces, stream.tail, stream.sized, stream.sent, stream.closed = [], b"", None, 0, False
+        stream.data_at = time.perf_counter()
+        stream.started, stream.was_due = stream.data_at if due is None else due, due is not None
         if stream.state == "idle":
             stream.fresh = False
             self._send(stream)
@@ -171,9 +177,10 @@ class Connections:
             self._ready(stream)
 
     def _ready(self, stream: Stream) -> None:
-        """The connection is open: the request's time begins here (in an open loop, when it was due)."""
-        if not self.timed_from_due:
-            stream.started = stream.data_at = time.perf_counter()
+        """The connection is open: the request's time begins here, in an open loop it has begun before."""
+        stream.data_at = time.perf_counter()
+        if not stream.was_due:
+            stream.started = stream.data_at
         self._send(stream)
 
     def _send(self, stream: Stream) -> None:
@@ -202,12 +209,17 @@ class Connections:
             return
         stream.pieces.append((now, data))
         stream.data_at = now
-        stream.tail = data[-5:] if len(data) >= 5 else (stream.tail + data)[-5:]
-        # A chunked answer ends with its final chunk; one with a length is short (an error) and read as it comes.
-        if len(stream.pieces) == 1:
-            stream.sized = self._has_length(data)
-        if (stream.tail == FINAL_CHUNK or stream.sized) and is_complete(stream.pieces):
+        stream.tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (stream.tail + data)[-TAIL_BYTES:]
+        if self._may_be_over(stream) and is_complete(stream.pieces):
             self.on_end(stream, None)
+
+    @staticmethod
+    def _may_be_over(stream: Stream) -> bool:
+        """Say whether to look closely. A chunked answer, the usual one, is looked at when it shows a final chunk."""
+        if stream.sized is None:
+            stream.sized = _has_length(b"".join(data for _, data in stream.pieces))
+            return True
+        return stream.sized or (stream.tail.endswith(b"\r\n\r\n") and FINAL_CHUNK.search(stream.tail) is not None)
 
     def _receive(self, sock: Any) -> tuple[bytes, float]:
         """Read what is there; return it with its time of arrival, by the kernel's own stamp where there is one."""
@@ -226,15 +238,11 @@ class Connections:
             data += sock.recv(READ_SIZE)
         return data, time.perf_counter()
 
-    @staticmethod
-    def _has_length(first: bytes) -> bool:
-        return b"\r\ncontent-length:" in first[:4096].lower().split(b"\r\n\r\n", 1)[0]
-
     def _broken(self, stream: Stream, error: str | None) -> None:
         """The connection ended. A reused one that never answered was closed while idle: try once more, afresh."""
         if not stream.pieces and not stream.fresh:
             self.close(stream)
-            self.begin(stream)
+            self.begin(stream, stream.started if stream.was_due else None)
             return
         self.close(stream)
         self.on_end(stream, error)
@@ -251,3 +259,27 @@ class Connections:
                 self.selector.unregister(stream.sock)
             stream.sock.close()
         stream.sock, stream.state = None, "closed"
+
+
+def _has_length(begin: bytes) -> bool | None:
+    """Say whether an answer that begins like this says how long it is; None while its head is not whole."""
+    head, whole, _ = begin.partition(b"\r\n\r\n")
+    return b"\r\ncontent-length:" in head.lower() if whole else None
+
+
+def _address(host: str, port: int) -> tuple[int, Any]:
+    """Return family and address of a host; of several (`localhost` is often two) the first that answers.
+
+    Raises:
+        OSError: nobody knows such a host.
+    """
+    try:
+        found = [(each[0], each[4]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    except UnicodeError as error:
+        raise OSError(f"{host[:80]!r} is no name of a host") from error
+    for family, address in found if len(found) > 1 else ():
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.settimeout(PROBE_TIMEOUT_S)
+            probe.connect(address)
+            return family, address
+    return found[0]

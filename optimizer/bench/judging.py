@@ -36,6 +36,8 @@ ODD_SHARE = 0.1
 """Share of a look's error for the moment at which one arm is a restart ahead."""
 LEAST_SD_LOG = 0.001
 """Restarts agree to 0.1 % at best: a smaller sample deviation is luck or rounding."""
+SLOWEST_TOK_S, FASTEST_TOK_S = 1e-6, 1e9
+"""What is beyond is no speed but a mistake of unit or a broken clock."""
 MOST_LOG = 700.0
 """The largest logarithm whose number a float can hold."""
 BASELINE, CANDIDATE, STOP = "baseline", "candidate", "stop"
@@ -94,7 +96,7 @@ def judge(
     Raises:
         BadInput: a number is out of range, or a restart has no positive value for any of the prompts.
     """
-    runs = [_as_restart(r, i) for i, r in enumerate(restarts)]
+    runs = read_restarts(restarts)
     _check(prompts, runs, alpha, min_effect, error_share)
     arms = {arm: [r for r in runs if r.arm == arm] for arm in (BASELINE, CANDIDATE)}
     spent = last or (max_restarts is not None and len(runs) >= max_restarts)
@@ -233,6 +235,15 @@ def _difference(prompts: Sequence[str], arms: Mapping[str, Sequence[Restart]]) -
     return means[1] - means[0]
 
 
+def read_restarts(given: Sequence[Restart | Mapping[str, Any]]) -> list[Restart]:
+    """Return recorded restarts as such.
+
+    Raises:
+        BadInput: one of them is none; the first mistake is told.
+    """
+    return [_as_restart(one, index) for index, one in enumerate(given)]
+
+
 def _as_restart(given: Restart | Mapping[str, Any], index: int) -> Restart:
     if isinstance(given, Restart):
         return given
@@ -252,10 +263,14 @@ def _as_restart(given: Restart | Mapping[str, Any], index: int) -> Restart:
 
 def _values(given: Any, where: str) -> tuple[float, ...]:
     values = given if isinstance(given, list | tuple) else [given]
-    good = all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) and v >= 0 for v in values)
-    if not good:
-        raise BadInput("the restarts cannot be judged", [Problem(where, "must be numbers of at least 0", given)])
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) and _is_speed(v) for v in values):
+        told = f"must be 0 or from {SLOWEST_TOK_S:g} to {FASTEST_TOK_S:g}"
+        raise BadInput("the restarts cannot be judged", [Problem(where, told, given)])
     return tuple(float(v) for v in values)
+
+
+def _is_speed(value: float) -> bool:
+    return value == 0 or SLOWEST_TOK_S <= value <= FASTEST_TOK_S
 
 
 def _check(
@@ -268,6 +283,8 @@ def _check(
         problems.append(Problem("min_effect", "must be between 0 and 1", min_effect, "0.01 is one per cent"))
     if not 0 < error_share <= 1:
         problems.append(Problem("error_share", "must be above 0 and at most 1", error_share))
+    if len(set(prompts)) < len(prompts):
+        problems.append(Problem("prompts", "names a prompt twice", list(prompts)))
     if restarts and not prompts:
         problems.append(Problem("prompts", "must name at least one prompt", list(prompts)))
     if restarts and prompts and not common_prompts(prompts, restarts):

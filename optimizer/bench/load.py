@@ -170,7 +170,7 @@ class LoadClient:
                     self.close()
                     raise RequestsFailed(
                         "the measurement did not end before its deadline",
-                        remedy="raise budget.measure_timeout_s, or ask for fewer or shorter requests",
+                        remedy="raise budget.measure_timeout_s (--timeout of `ratchet bench`), or ask for less",
                     )
                 if selector.select(min(POLL_S, deadline.left_s)):
                     data = os.read(descriptor, 1 << 20)

@@ -13,12 +13,14 @@ from datetime import UTC, datetime
 
 from optimizer.bench import early, scrape
 from optimizer.bench.base import MeasuredEngine, Measurement, RequestSample, Series, Workload
-from optimizer.bench.derive import blocks, decode_speed, error_counts, geometric_mean, level_metrics
+from optimizer.bench.derive import blocks, decode_speed, error_counts, geometric_mean, level_metrics, mean_speed
 from optimizer.bench.doubts import doubts
+from optimizer.bench.interval import speed_interval
 from optimizer.bench.learning import repeat_gain
 from optimizer.bench.load import LoadClient, PhaseStats
 from optimizer.bench.plan import level_requests, warmup_requests
 from optimizer.bench.probe import Machine, Probe, Read, joined, summary
+from optimizer.bench.remedies import remedy_for
 from optimizer.clock import Deadline
 from optimizer.engines.base import SpeculationSample
 from optimizer.errors import BenchmarkFailed, RequestsFailed
@@ -160,9 +162,12 @@ def _refuse_failures(samples: Sequence[RequestSample], workload: Workload, where
     if not failed or (len(failed) / len(samples) <= workload.max_error_share and len(failed) < len(samples)):
         return
     causes = ", ".join(f"{count} {cause}" for cause, count in error_counts(samples).items())
+    advice = remedy_for(str(failed[0].error))
+    if len(failed) < len(samples):
+        advice += "; the workload's max_error_share says how many may fail"
     raise RequestsFailed(
         f"{len(failed)} of {len(samples)} requests failed ({where}): {causes}; the first: {failed[0].error}",
-        remedy="look at the server's log; the workload's max_error_share says how many may fail",
+        remedy=advice,
     )
 
 
@@ -203,18 +208,21 @@ def _result(
     warnings = list(run.warnings)
     for level in reversed(levels):
         own = level_metrics(level.samples, run.workload) | _client_metrics(level.stats) | summary(level.series)
+        if level is not first:
+            own |= speed_interval(blocks(level.samples))
         metrics |= {f"{name}@{level.concurrency}": value for name, value in own.items()}
         if level is first:
             metrics |= own
         warnings += doubts(level.samples, level.stats, run.workload)
     spoken = _speculation(run.engine, first)
     tok_s, counted = _blocks(run, first.samples, spoken, warnings)
-    metrics["output_tok_s"] = geometric_mean(geometric_mean(v) for v in tok_s.values())
+    objective = {"output_tok_s": mean_speed(tok_s)} | speed_interval(tok_s)
     if first.ended_early:
-        metrics["output_tok_s"] = _extrapolate(tok_s, incumbent)
-    metrics[f"output_tok_s@{first.concurrency}"] = metrics["output_tok_s"]
-    metrics |= _speculation_metrics(spoken)
+        objective = {"output_tok_s": _extrapolate(tok_s, incumbent)}
+    metrics |= objective | {f"{name}@{first.concurrency}": value for name, value in objective.items()}
     decode = decode_speed(counted)
+    step_ms = 1e3 * spoken.accept_len / decode if spoken.accept_len and decode > 0 else None
+    metrics |= _speculation_metrics(spoken, step_ms)
     return Measurement(
         workload_fingerprint=run.workload.fingerprint,
         path=path,
@@ -223,7 +231,7 @@ def _result(
         samples=tuple(s for level in levels for s in level.samples),
         accept_len=spoken.accept_len,
         accept_rate=spoken.accept_rate,
-        step_ms=1e3 * spoken.accept_len / decode if spoken.accept_len and decode > 0 else None,
+        step_ms=step_ms,
         ended_early=bool(first.ended_early),
         early_reason=first.ended_early,
         warnings=tuple(dict.fromkeys(warnings)),
@@ -266,8 +274,9 @@ def _client_metrics(stats: PhaseStats) -> dict[str, float]:
     }
 
 
-def _speculation_metrics(spoken: SpeculationSample) -> dict[str, float]:
+def _speculation_metrics(spoken: SpeculationSample, step_ms: float | None) -> dict[str, float]:
     fields = {
+        "step_ms": step_ms,
         "accept_len": spoken.accept_len,
         "accept_rate": spoken.accept_rate,
         "drafted_tokens": spoken.drafted_tokens,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from optimizer.errors import Problem
 
 _TIMES = {f"{what}_{part}_ms" for what in ("ttft", "itl", "tpot", "latency") for part in ("p50", "p90", "p99", "mean")}
-_SPECULATION = {"accept_len", "accept_rate", "drafted_tokens", "accepted_tokens", "verify_steps"}
+_SPECULATION = {"step_ms", "accept_len", "accept_rate", "drafted_tokens", "accepted_tokens", "verify_steps"}
 BY_LEVEL = frozenset(
     _TIMES
     | {"output_tok_s", "decode_tok_s", "total_tok_s", "throughput_tok_s", "request_s", "goodput_req_s", "goodput_share"}

@@ -147,7 +147,7 @@ def _generate(prompt: Prompt, workload: Workload, engine: str, model: str, label
 
 
 def _completion(prompt: Prompt, workload: Workload, engine: str, model: str, label: str) -> dict[str, Any]:
-    return {
+    body = {
         "prompt": _plain(prompt, label),
         "n_predict": prompt.max_tokens,
         "temperature": workload.temperature,
@@ -155,6 +155,7 @@ def _completion(prompt: Prompt, workload: Workload, engine: str, model: str, lab
         "cache_prompt": workload.cache == "warm",
         "ignore_eos": workload.ignore_eos,
     }
+    return body | ({"seed": workload.seed} if workload.temperature > 0 else {})
 
 
 _BODIES = {"chat": _chat, "completions": _completions, "generate": _generate, "completion": _completion}

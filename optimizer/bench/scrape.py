@@ -47,7 +47,7 @@ def request(
         connection.request(method, parts.path.rstrip("/") + path, headers=dict(headers or {}))
         answer = connection.getresponse()
         return answer.status, answer.read().decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, UnicodeError) as error:  # the last: no name of a host
         return 0, str(error) or type(error).__name__
     finally:
         connection.close()

@@ -1,42 +1,24 @@
 """Reads one streamed HTTP answer out of the pieces that arrived, each with its arrival time.
 
-Decides which events carry tokens, text, usage and errors in the four streaming dialects. It runs after the request has
-ended, so that reading costs nothing while other streams are being timed. When pieces arrive is `client.py`'s.
+Decides where the events are, what is an error and when an answer is whole. It runs after the request has ended, so
+that reading costs nothing while other streams are being timed. What an event says is `dialects.py`, when pieces arrive
+`client.py`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
 
+from optimizer.bench.dialects import EVENTS, Answer
+
 Piece = tuple[float, bytes]
 """Arrival time (monotonic seconds) and the bytes that one read returned."""
-
-
-@dataclass
-class Answer:
-    """What one answer said. Errors are `kind: detail`; an answer without error ended as it should."""
-
-    status: int = 0
-    complete: bool = False
-    times: list[float] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    exact: bool = False
-    """The server said how many tokens each event carried; else every event with text counts as one."""
-    text: list[str] = field(default_factory=list)
-    cumulative: str = ""
-    """All text so far, kept for servers that repeat it with every event."""
-    finish_reason: str | None = None
-    prompt_tokens: int = 0
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-    engine_timings: dict[str, Any] = field(default_factory=dict)
-    error: str | None = None
-    done_marker: bool = False
+GAVE_UP = ("abort", "error")
+"""Finish reasons of an answer that the server did not finish."""
 
 
 class _Body:
@@ -44,8 +26,22 @@ class _Body:
 
     def __init__(self) -> None:
         self.time = 0.0
+        self.headers: dict[str, str] = {}
         self.parts: list[Piece] = []
         self.complete = False
+
+    @property
+    def text(self) -> str:
+        """The whole body."""
+        return b"".join(data for _, data in self.parts).decode("utf-8", "replace").strip()
+
+    @property
+    def delimited(self) -> bool:
+        """Whether the message itself says where it ends; else it ends with the connection."""
+        return "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, data: bytes) -> None:
         self.parts.append((self.time, data))
@@ -78,162 +74,111 @@ def read_answer(pieces: Sequence[Piece], api: str, *, closed: bool) -> Answer:
         answer.error = f"bad_http: {error}"
         return answer
     answer.status = parser.get_status_code() if pieces else 0
-    answer.complete = body.complete
+    answer.complete = body.complete or (closed and bool(body.headers) and not body.delimited)
+    encoding = body.headers.get("content-encoding", "identity")
     if answer.status != 200:
-        answer.error = _status_error(answer.status, b"".join(p for _, p in body.parts), body.complete)
-        return answer
-    _read_events(body.parts, answer, EVENTS[api])
+        answer.error = _status_error(answer.status, body, answer.complete)
+    elif encoding.lower() != "identity":
+        answer.error = f"bad_http: the answer is compressed ({encoding}) although none was asked for"
+    elif not _read_events(body.parts, answer, EVENTS[api]) and answer.complete and body.text:
+        answer.error = _not_streamed(body)
     _judge_end(answer, closed)
     return answer
 
 
-def _status_error(status: int, body: bytes, complete: bool) -> str:
+def _status_error(status: int, body: _Body, complete: bool) -> str:
     if status == 0:
         return "dropped: the server closed the connection without an answer"
-    text = body.decode("utf-8", "replace").strip()
+    said = [_message(body.text)]
+    for name, form in (("location", "leads to {}"), ("retry-after", "retry after {}")):
+        if name in body.headers:
+            said.append(f"({form.format(body.headers[name][:200])})")
+    if not complete:
+        said.append("(and the answer was cut off)")
+    return f"http_{status}: {' '.join(part for part in said if part)}"
+
+
+def _message(text: str) -> str:
+    """Return what a body says went wrong, on one line."""
     try:
         document = json.loads(text)
-        error = document.get("error", document) if isinstance(document, dict) else document
-        text = str(error.get("message") or error.get("detail") or error) if isinstance(error, dict) else str(error)
-    except json.JSONDecodeError:
-        pass
-    tail = "" if complete else " (and the answer was cut off)"
-    return f"http_{status}: {' '.join(text.split())[:200]}{tail}"
+    except ValueError:
+        document = text
+    error = document.get("error") or document if isinstance(document, dict) else document
+    if isinstance(error, dict):
+        error = error.get("message") or error.get("detail") or error
+    return " ".join(str(error).split())[:200]
 
 
-def _read_events(parts: Sequence[Piece], answer: Answer, event: Callable[[Any, float, Answer], None]) -> None:
-    rest = b""
+def _not_streamed(body: _Body) -> str:
+    try:
+        document = json.loads(body.text)
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and document.get("error"):
+        return f"server_error: {_message(body.text)}"
+    kind = body.headers.get("content-type", "no type")
+    return f"not_streamed: the answer has no events but is one text ({kind}): {' '.join(body.text.split())[:80]}"
+
+
+def _read_events(parts: Sequence[Piece], answer: Answer, event: Callable[[Any, float, Answer], None]) -> bool:
+    """Read the events line by line; say whether there was any."""
+    rest, found = b"", False
     for time, data in parts:
-        lines = (rest + data).split(b"\n")
+        lines = (rest + data.replace(b"\r", b"\n")).split(b"\n")  # empty lines say nothing, so \r\n needs no care
         rest = lines.pop()
         for line in lines:
-            _read_line(line, time, answer, event)
+            found |= _read_line(line, time, answer, event)
     if rest and answer.complete:
-        _read_line(rest, parts[-1][0], answer, event)
+        found |= _read_line(rest, parts[-1][0], answer, event)
+    return found
 
 
-def _read_line(line: bytes, time: float, answer: Answer, event: Callable[[Any, float, Answer], None]) -> None:
-    if line.startswith(b"data:"):
-        payload = line[5:].strip()
-    elif line.startswith(b"error:"):
-        payload = line[6:].strip()
-    else:
-        return
+def _read_line(line: bytes, time: float, answer: Answer, event: Callable[[Any, float, Answer], None]) -> bool:
+    """Read one line of an event stream; comments and other fields than data are no events."""
+    if not line.startswith((b"data:", b"error:")):
+        return False
+    payload = line.partition(b":")[2].strip()
     if payload == b"[DONE]":
         answer.done_marker = True
-        return
+        return True
+    problem = _problem(line, payload, time, answer, event)
+    answer.error = answer.error or problem
+    return True
+
+
+def _problem(
+    line: bytes, payload: bytes, time: float, answer: Answer, event: Callable[[Any, float, Answer], None]
+) -> str | None:
+    """Take in one event; return what is wrong with it, None when all is well."""
     try:
         document = json.loads(payload)
     except ValueError:
-        answer.error = answer.error or f"bad_stream: an event is not JSON: {payload[:80]!r}"
-        return
+        return f"bad_stream: an event is not JSON: {payload[:80]!r}"
     if not isinstance(document, dict):
-        answer.error = answer.error or f"bad_stream: an event is not an object: {payload[:80]!r}"
-        return
-    problem = document.get("error")
-    if problem or line.startswith(b"error:"):
-        said = problem.get("message", problem) if isinstance(problem, dict) else problem or document
-        answer.error = answer.error or f"server_error: {' '.join(str(said).split())[:200]}"
-        return
-    event(document, time, answer)
+        return f"bad_stream: an event is not an object: {payload[:80]!r}"
+    if document.get("error") or document.get("object") == "error" or line.startswith(b"error:"):
+        return f"server_error: {_message(payload.decode('utf-8', 'replace'))}"
+    try:
+        event(document, time, answer)
+    except (TypeError, ValueError, AttributeError, ArithmeticError):
+        return f"bad_stream: an event is not what this API sends: {payload[:80]!r}"
+    return None
 
 
 def _judge_end(answer: Answer, closed: bool) -> None:
-    if answer.error is None and not answer.complete and not (closed and answer.done_marker):
-        answer.error = f"dropped: the stream ended after {sum(answer.counts)} tokens without its end"
-    if answer.error is None and not answer.times:
-        answer.error = "empty: the answer has no tokens"
-
-
-def _token(answer: Answer, time: float, text: str, total: Any) -> None:
-    """Note one event: `total` is the number of tokens so far if the server says it, else None."""
-    before = sum(answer.counts) if isinstance(total, int) and not answer.exact else answer.output_tokens or 0
-    if isinstance(total, int):
-        answer.exact = True
-        answer.output_tokens = total
-        count = total - before
-    else:
-        count = 1 if text else 0
-    if count > 0 or text:
-        answer.times.append(time)
-        answer.counts.append(max(count, 0))
-    if text:
-        answer.text.append(text)
-
-
-def _chat(document: dict[str, Any], time: float, answer: Answer) -> None:
-    _openai(document, time, answer, _delta_text)
-
-
-def _completions(document: dict[str, Any], time: float, answer: Answer) -> None:
-    _openai(document, time, answer, lambda choice: choice.get("text") or "")
-
-
-def _delta_text(choice: dict[str, Any]) -> str:
-    delta = choice.get("delta") or {}
-    text = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning") or ""
-    for call in delta.get("tool_calls") or ():
-        text += (call.get("function") or {}).get("arguments") or ""
-    return str(text)
-
-
-def _openai(document: dict[str, Any], time: float, answer: Answer, text_of: Callable[[dict[str, Any]], str]) -> None:
-    usage = document.get("usage")
-    choices = document.get("choices") or ()
-    if usage:
-        answer.prompt_tokens = int(usage.get("prompt_tokens") or 0)
-        details = usage.get("prompt_tokens_details") or {}
-        answer.cached_tokens = details.get("cached_tokens", answer.cached_tokens)
-    for choice in choices:
-        text = text_of(choice)
-        finish = choice.get("finish_reason")
-        running = usage.get("completion_tokens") if usage and not finish else None
-        if text or running is not None:
-            _token(answer, time, text, running)
-        answer.finish_reason = finish or answer.finish_reason
-    if usage and usage.get("completion_tokens") is not None:
-        answer.output_tokens = int(usage["completion_tokens"])
-    timings = document.get("timings")
-    if timings:
-        answer.engine_timings = timings
-        answer.cached_tokens = timings.get("cache_n", answer.cached_tokens)
-
-
-def _generate(document: dict[str, Any], time: float, answer: Answer) -> None:
-    """SGLang: text is cumulative by default, `meta_info` comes with every event."""
-    meta = document.get("meta_info") or {}
-    text = str(document.get("text") or "")
-    last = answer.cumulative
-    new = text[len(last) :] if text.startswith(last) else text
-    answer.cumulative = last + new
-    _token(answer, time, new, meta.get("completion_tokens"))
-    answer.prompt_tokens = int(meta.get("prompt_tokens") or answer.prompt_tokens)
-    answer.cached_tokens = meta.get("cached_tokens", answer.cached_tokens)
-    finish = meta.get("finish_reason")
-    if finish:
-        answer.finish_reason = str(finish.get("type")) if isinstance(finish, dict) else str(finish)
-        answer.engine_timings = {k: v for k, v in meta.items() if isinstance(v, int | float | str | list)}
-
-
-def _completion(document: dict[str, Any], time: float, answer: Answer) -> None:
-    """llama.cpp: `tokens` are the new token ids; the last event has `stop` and the timings."""
-    text = str(document.get("content") or "")
-    if document.get("stop"):
-        answer.finish_reason = {"limit": "length"}.get(str(document.get("stop_type")), "stop")
-        answer.engine_timings = document.get("timings") or {}
-        answer.cached_tokens = answer.engine_timings.get("cache_n", answer.cached_tokens)
-        answer.prompt_tokens = int(document.get("tokens_evaluated") or answer.prompt_tokens)
-        answer.output_tokens = int(document.get("tokens_predicted") or 0)
-        if text:
-            _token(answer, time, text, None)
-        answer.done_marker = True
+    """Say what is wrong with how an answer ended, unless something else is wrong already."""
+    if answer.error is not None:
         return
-    _token(answer, time, text, document.get("tokens_predicted"))
-
-
-EVENTS: dict[str, Callable[[Any, float, Answer], None]] = {
-    "chat": _chat,
-    "completions": _completions,
-    "generate": _generate,
-    "completion": _completion,
-}
+    tokens = sum(answer.counts)
+    ended = answer.done_marker or answer.finish_reason is not None
+    if answer.finish_reason in GAVE_UP:
+        answer.error = f"server_error: the server gave up after {tokens} tokens ({answer.finish_reason})"
+    elif not answer.complete and not (closed and answer.done_marker):
+        answer.error = f"dropped: the stream ended after {tokens} tokens without its end"
+    elif answer.times and not ended:
+        answer.error = f"dropped: the stream ended after {tokens} tokens without a finish reason or [DONE]"
+    elif not answer.times and answer.output_tokens:
+        answer.error = f"empty: the stream shows no text, although usage says {answer.output_tokens} tokens"
+    elif not answer.times:
+        answer.error = "empty: the answer has no tokens"

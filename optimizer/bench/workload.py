@@ -20,7 +20,7 @@ from optimizer.bench.fields import Reader
 from optimizer.errors import BadInput
 
 FIVE_PROMPTS = ("code", "prose", "reasoning", "json", "summary")
-PRESETS = ("five-prompts", "random-tokens")
+FIVE, RANDOM = PRESETS = ("five-prompts", "random-tokens")
 APIS = ("chat", "completions", "generate", "completion")
 DEFAULT_MAX_TOKENS = 256
 NOT_IN_FINGERPRINT = frozenset(
@@ -55,6 +55,9 @@ def from_spec(data: Mapping[str, Any]) -> Workload:
     shape = _shape(reader)
     prompts, name = _prompts(reader, shape)
     reader.refuse_unknown()
+    reader.check(
+        shape["arrival_rate_s"] is None or shape["waves"] == 1, "waves", "cannot drain while requests keep arriving"
+    )
     reader.check(shape["api"] == "chat" or not any(p.json_schema for p in prompts), "api", _SCHEMA_NEEDS_CHAT)
     if reader.problems:
         count = len(reader.problems)
@@ -97,16 +100,18 @@ def _prompts(reader: Reader, shape: Mapping[str, Any]) -> tuple[tuple[Prompt, ..
     sources = [k for k in ("preset", "jsonl", "prompts") if reader.given(k) is not None]
     if len(sources) > 1:
         reader.add(sources[1], f"is given beside {sources[0]}", hint="choose one of preset, jsonl, prompts")
-    reader.claim("preset", "jsonl", "prompts", "json_schema", "input_tokens", "prompt_count")
     source = sources[0] if sources else "preset"
+    of_preset = reader.given("preset") or FIVE if source == "preset" else ""
+    for name, owner in {"json_schema": FIVE, "input_tokens": RANDOM, "prompt_count": RANDOM}.items():
+        if reader.given(name) is not None and of_preset in (*PRESETS, ""):
+            reader.check(of_preset == owner, name, f"says nothing here: it belongs to preset {owner}")
     if source == "jsonl":
         return _from_jsonl(reader, shape["max_tokens"])
     if source == "prompts":
         return _from_list(reader, reader.given("prompts"), shape["max_tokens"], "prompts"), "inline"
-    preset = reader.choice("preset", "five-prompts", PRESETS)
-    if preset == "random-tokens":
-        return _random_tokens(reader, shape), "random-tokens"
-    return _five_prompts(shape["max_tokens"], structured=reader.boolean("json_schema", False)), "five-prompts"
+    if reader.choice("preset", FIVE, PRESETS) == RANDOM:
+        return _random_tokens(reader, shape), RANDOM
+    return _five_prompts(shape["max_tokens"], structured=reader.boolean("json_schema", False)), FIVE
 
 
 def _five_prompts(max_tokens: int, *, structured: bool) -> tuple[Prompt, ...]:
@@ -194,10 +199,10 @@ def _one_prompt(reader: Reader, row: Any, index: int, max_tokens: int, where: st
     line = Reader(row, prefix=f"{where}.", problems=reader.problems)
     line.claim("prompt", "messages", "json_schema")
     messages = _messages(row, line.add)
-    kind = line.text("kind", "other")
+    schema = row.get("json_schema")
+    kind = line.text("kind", "other" if schema is None else "json")
     tokens = line.integer("max_tokens", max_tokens, low=1, high=1_000_000)
     name = line.text("name", f"{kind}-{index + 1}")
-    schema = row.get("json_schema")
     if schema is not None and not isinstance(schema, Mapping):
         line.add("json_schema", "must be an object", type(schema).__name__)
         schema = None

@@ -55,6 +55,10 @@ _STOPPED = re.compile(
     r"cleaning up before exit|received interrupt|keyboardinterrupt"
 )
 _EXCEPTION = re.compile(r"\s*[a-z_][\w.]{0,80}(?:error|exception): |.{0,120}\bfailed: (?:cuda error )?/\S{1,200}:\d+ '")
+_LOST_PEER = re.compile(
+    r"(?:waitforinput|socketimpl).{0,300}timed out after|(?:recvvalue|sendbytes) failed|\"should dump\" flag"
+)
+"""Torch tells at warning level that the store of the ranks is gone: no healthy group prints it."""
 _TIME = re.compile(r"(?:\d{4}-)?(\d\d-\d\d)[ t](\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)")
 _SPEC_ARGS = re.compile(r"speculative_algorithm='?(\w+)|speculative_config=\{?[^n]|speculativeconfig\(method='(\w+)")
 _DIGITS = re.compile(r"\d+|0x[0-9a-f]+")
@@ -242,7 +246,7 @@ def _as_printed(found: re.Match[str], message: str) -> dict[str, str | None]:
 
 def _is_weak(head: str, message: str) -> bool:
     """Say whether a line was printed as information or a warning, so that it proves nothing alone."""
-    if "nccl warn" in head or _EXCEPTION.match(message):
+    if "nccl warn" in head or _EXCEPTION.match(message) or _LOST_PEER.search(message):
         return False
     return _LOW_LEVEL.search(head) is not None
 

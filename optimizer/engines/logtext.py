@@ -22,7 +22,8 @@ _BREAKS = re.compile(r"\r\n|\n|\r|\x85|\u2028")
 _PREFIX = re.compile(
     "|".join(
         (
-            r"(?=[\w.-]{0,60}[A-Za-z])[\w.-]{1,60}\s{0,12}\|\s(?=\S)",  # docker compose: `vllm-openai_1  | `
+            r"(?=[\w.-]{0,60}[A-Za-z])(?!\w*(?:ERROR|WARN|FATAL))[\w.-]{1,60}\s{0,12}\|\s(?=\S)",  # docker: `llm_1  | `
+            r"(?:> )+(?=\S)",  # quoted in a report
             r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\s+(?:(?:stdout|stderr) [FP] )?",  # CRI
             r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\]\s+",  # CI systems
             r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,60} [\w.@/-]{1,60}(?:\[\d+\])?:\s",  # journald, syslog
@@ -38,7 +39,7 @@ _RANK = re.compile(r"\[rank(\d+)\]|\bTP(\d+)\b|Worker_TP(\d+)|\bRank (\d+)\b|gpu
 _STARTS = re.compile(
     r"\[?\d{4}-\d\d-\d\d|\[?\d\d-\d\d \d\d:|\[\d\d:\d\d|\d+\.\d\d\.\d{3}\.\d{3} [A-Z] |(?:INFO|WARNING|WARN|"
     r"ERROR|DEBUG|CRITICAL|FATAL)\b|"
-    r"Traceback \(|\s*File \"|\s*raise \b|(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Warning|Interrupt)\b\s*[:(]|"
+    r"Traceback \(|\s*File \"|\s*raise \b|(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Warning|Interrupt)\b\s*(?:[:(]|$)|"
     r"During handling|The above exception|\[TP\d|\[DP\d|\[rank|\[gpu_id|slot |srv |llama_|ggml_|main: |load_|"
     r"print_info|"
     r"Possible solutions|\d+\. |- |\* |Decode batch|Prefill batch|Engine \d|SpecDecoding|Speculative metrics|frame #|"

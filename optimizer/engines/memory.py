@@ -61,7 +61,11 @@ _UNIT = r"\s*(gib|mib|kib|gb|mb|bytes)"
 _CAPACITY = re.compile(rf"total capacity of ({NUMBER}){_UNIT}|({NUMBER}){_UNIT} total capacity")
 _FREE = re.compile(rf"of which ({NUMBER}){_UNIT} is free|({NUMBER}){_UNIT} free")
 _OWN = re.compile(rf"this process has ({NUMBER}){_UNIT} memory in use|({NUMBER}){_UNIT} already allocated")
+_EACH = re.compile(rf"process \d+ has ({NUMBER}){_UNIT} memory in use")
+_BY_TORCH = re.compile(rf"({NUMBER}){_UNIT} is allocated by pytorch")
 _SCALE = {"gib": 2.0**30, "gb": 1e9, "mib": 2.0**20, "mb": 1e6, "kib": 2.0**10, "bytes": 1.0}
+LONGEST_MESSAGE = 6
+"""Lines that a terminal makes of the allocator's message, which tears words and numbers apart."""
 FOREIGN_SHARE = 0.4
 """Share of the used memory that others must hold before they are blamed."""
 
@@ -106,10 +110,16 @@ def _frames(found: Walk, event: Event) -> str:
 
 def held_by_others(found: Walk, event: Event) -> str:
     """Return one line naming the foreign share when others hold the card, by the numbers of the text; else empty."""
-    text = " ".join(line.text for line in found.lines[event.index : event.index + 3]).lower()
+    pieces = [line.text.lower() for line in found.lines[event.index : event.index + LONGEST_MESSAGE]]
+    text = " ".join(pieces)
     if event.stage is Stage.INIT and stage_of(found, event, None) is Stage.INIT and _OWN.search(text) is None:
         return "the card was full before this server loaded anything"
-    capacity, free, own = (_bytes(pattern, text) for pattern in (_CAPACITY, _FREE, _OWN))
+    return _foreign_share(text) or _foreign_share("".join(pieces))
+
+
+def _foreign_share(text: str) -> str:
+    capacity, free = _bytes(_CAPACITY, text), _bytes(_FREE, text)
+    own = _bytes(_OWN, text) or _own_among(text)
     if capacity is None or free is None or own is None or capacity <= 0:
         return ""
     used = capacity - free
@@ -117,6 +127,15 @@ def held_by_others(found: Walk, event: Event) -> str:
     if used <= 0 or foreign < FOREIGN_SHARE * used or foreign < 0.1 * capacity:
         return ""
     return f"other processes hold {foreign / 2**30:.1f} of {capacity / 2**30:.1f} GiB of this GPU"
+
+
+def _own_among(text: str) -> float | None:
+    """Return what this server holds where torch lists several processes without saying which one is it (containers)."""
+    by_torch = _bytes(_BY_TORCH, text)
+    each = [value for found in _EACH.finditer(text) if (value := _bytes(_EACH, found.group())) is not None]
+    if by_torch is None or len(each) < 2:
+        return None
+    return min((value for value in each if value >= by_torch), default=None)
 
 
 def _bytes(pattern: re.Pattern[str], text: str) -> float | None:

@@ -107,7 +107,7 @@ def fit_speed(
 ) -> SpeedModel:
     """Fit the model to complete and partial observations that carry a value."""
     rows = encoder.encode([o.features for o in observations])
-    if levels and len(levels) > 1:
+    if levels:
         model = _fit_levels(rows, observations, levels)
         if model is not None:
             return model

@@ -48,16 +48,17 @@ CAUSES = (
     cause(
         "unsupported_combination",
         C,
-        r"(?:error|exception): .{0,160}(?:does not|doesn't|do not|don't|cannot|can't|can not|not yet"
+        r"(?<!import)(?:error|exception): .{0,160}(?:does not|doesn't|do not|don't|cannot|can't|can not|not yet"
         r"|currently not|no longer) (?:support|work|be used|be enabled|be combined|compatible|be set)",
-        r"(?:error|exception): .{0,200}(?:is|are) (?:not|only|currently only) (?:supported|compatible"
+        r"(?<!import)(?:error|exception): .{0,200}(?:is|are) (?:not|only|currently only) (?:supported|compatible"
         r"|allowed|implemented|available|applicable)",
-        r"(?:error|exception): .{0,160}(?:only (?:support|work|compatible|available|allow)"
+        r"(?<!import)(?:error|exception): .{0,160}(?:only (?:support|work|compatible|available|allow)"
         r"|supports? only|unsupported|incompatible|mutually exclusive|conflicts? with"
         r"|requires? (?:that|the|--|a |an )|not implemented|must be (?:set|used|enabled|disabled"
         r"|specified|provided|less|greater|at|equal|one|in|>|<|=|none|true|false|positive|between))",
-        r"(?:error|exception): .{0,400}\bplease (?:adjust|disable|enable|set|specify|remove|choose)\b",
+        r"(?<!import)(?:error|exception): .{0,400}\bplease (?:adjust|disable|enable|set|specify|remove|choose)\b",
         r"notimplementederror",
+        r"valueerror: .{0,160}\b(?:(?:smaller|less|larger|greater|higher|lower) than|exceeds?) (?:the )?[a-z_]+",
         r"user-specified .{0,60}(?:greater|larger|longer) than|(?:max_model_len|context[_ -]length) .{0,60}exceeds",
         r"no (?:valid|supported|common|compatible|available) (?:attention )?(?:backend|block size"
         r"|kernel|implementation)",
@@ -87,6 +88,7 @@ CAUSES = (
         C,
         r"typeerror: .{0,80}'nonetype'",
         near=SPECULATION,
+        unless=rf"{RUNNING}|sigquit received|\bin \w*(?:forward|verify|prepare|draft|extend)\w*\n",
         stages=(Stage.UNKNOWN, Stage.ARGUMENTS),
         summary="a setting that needs companions was given alone",
         remedy="always give steps, topk and number of draft tokens together",
@@ -140,7 +142,7 @@ CAUSES = (
         r"timed out waiting for (?:the )?(?:server|engine|model|core)",
         r"server (?:is )?not ready after|not ready within",
         r"waiting for .{0,40}(?:to be )?ready.{0,20}timed out|readiness probe failed",
-        r"startup probe failed|container failed (?:startup|liveness|readiness) probe",
+        r"startup probe failed|container (?:\S{1,60} )?failed (?:startup|liveness|readiness) probe",
         r"did not (?:start|respond) (?:with)?in \d+|not healthy (?:after|within)|timeout waiting for .{0,30}ready",
         remedy="see the last stage in the log; check NO_PROXY, the address that is polled, and the start timeout",
     ),

@@ -33,7 +33,7 @@ CAUSES = (
         C,
         r"(?:sizes? of tensor|size mismatch|shapes? (?:mismatch|cannot be multiplied|of)"
         r"|mat1 and mat2 shapes|dimension mismatch|shape\w* .{0,40}(?:do not|does not|must) match"
-        r"|loaded_weight\.shape|attempted to load weight|tensor size mismatch)",
+        r"|loaded_weight\.(?:shape|size)|attempted to load weight|tensor size mismatch)",
         r"keyerror: '?\"?(?:model\.)?(?:embed_tokens|lm_head|midlayer|fc|d2t|t2d|eagle|layers\.\d+"
         r"|mtp|enorm|hnorm|eh_proj|shared_head)\b",
         r"assert.{0,40}(?:hidden_size|hidden_states|embed).{0,40}==",

@@ -1,4 +1,4 @@
-"""Causes in the installation: libraries that clash, kernels that are missing or cannot be built, broken imports."""
+"""Causes in the Python installation: kernels that are missing or cannot be built, packages that clash, imports."""
 
 from __future__ import annotations
 
@@ -11,22 +11,6 @@ _KERNELS = (
 )
 
 CAUSES = (
-    cause(
-        "driver_cuda_mismatch",
-        D,
-        r"undefined symbol",
-        r"\babi mismatch|c\+\+ abi|symbol not found in flat namespace|version `(?:cxxabi|glibcxx)[^`']*' not found",
-        r"lib(?:cudart|cublas|cublaslt|cudnn|nvrtc|nccl|cusparse|cufft|curand|cusolver|nvjitlink"
-        r"|cupti|c10_cuda|torch_cuda|nvshmem\w*|amdhip64"
-        r"|hsa-runtime64)[\w.-]*: cannot open shared object",
-        r"cuda (?:version|runtime).{0,60}(?:mismatch|does not match|differs|is incompatible)",
-        r"mismatches the version that was used to compile",
-        r"detected that pytorch and .{0,60}compiled with different cuda",
-        r"compiled with cuda .{0,40}(?:but|while|does not match)|different cuda (?:major )?version",
-        summary="torch, CUDA and a kernel library were not built for each other",
-        remedy="install the torch and kernel wheels that this release pins, for one CUDA version",
-        unless=r"libcuda\.so\.1: cannot open",
-    ),
     cause(
         "kernel_not_compiled",
         C,
@@ -53,6 +37,7 @@ CAUSES = (
         "kernel_not_compiled",
         C,
         r"error building extension|ninja: build stopped|ninja is required",
+        r"\d+ errors? detected in the compilation of",
         r"failed to (?:build|compile|jit)|jit compil\w+ failed|compilation failed|nvcc fatal",
         r"nvcc error|nvcc: not found",
         r"cuda_home environment variable is not set|could not find (?:nvcc|cuda_home|ninja)",
@@ -88,11 +73,10 @@ CAUSES = (
         r"a module that was compiled using numpy",
         r"requires (?:transformers|torch|numpy|flashinfer|tokenizers|huggingface|pydantic"
         r"|triton)\S*[<>=!]=?",
-        r"is required for a normal functioning of this module",
+        r"is required for a normal functioning of this module|but it was not found in your environment",
+        r"couldn't instantiate the backend tokenizer|you need to have \S+(?: or \S+)? installed",
         r"versionconflict|distributionnotfound|packagenotfounderror|pkg_resources\.\w+error",
         r"incompatible (?:version|package)s? of",
-        r"glibc_\d[\d.]*' not found|version `glibc|cannot open shared object file|dll load failed",
-        r"cannot load library|libcuda\.so",
         r"cannot import name '\w+' from(?: partially initialized module)? '(?:transformers|torch"
         r"|huggingface_hub|tokenizers|numpy|pydantic|outlines|xgrammar|triton|torchvision|torchao"
         r"|compressed_tensors|fastapi|starlette|openai)",
@@ -114,8 +98,7 @@ CAUSES = (
     cause(
         "environment_broken",
         G,
-        r"^\s*(?:importerror|modulenotfounderror): ",
-        r"(?:importerror|modulenotfounderror): ",
+        r"(?:importerror|modulenotfounderror):(?: |$)",
         summary="a module cannot be imported",
         remedy="install what is missing, in the version that this release pins",
     ),
@@ -123,8 +106,10 @@ CAUSES = (
         "environment_broken",
         G,
         r"cannot re-initialize cuda in forked subprocess",
-        summary="something in the environment touches CUDA before the workers are started",
-        remedy="start workers with spawn (VLLM_WORKER_MULTIPROC_METHOD=spawn) and remove the import that touches CUDA",
+        r"before the current process has finished its bootstrapping phase|no such file or directory: '[^']*<stdin>'",
+        summary="the program that starts the server does not let it start workers (by fork, or by spawn)",
+        remedy="start it by its own command; where something touches CUDA early, "
+        "with VLLM_WORKER_MULTIPROC_METHOD=spawn",
     ),
     cause(
         "environment_broken",

@@ -172,6 +172,9 @@ def _four_bit_cache(request: Request) -> None:
     """A 4-bit cache is read by few kernels, where one kernel serves both phases."""
     state = request.state
     cache = state.text("kv-cache-dtype")
+    if cache == "fp4_e2m1" and request.since("0.5.18"):
+        state.reject("this version parses fp4_e2m1 and fails when it lays out the cache: use fp4_mx_block16")
+        return
     if cache not in FOUR_BIT or not request.since("0.5.8") or request.compute is None:
         return
     if cache == "nvfp4" and not request.any_blackwell:

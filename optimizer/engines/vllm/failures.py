@@ -31,7 +31,7 @@ CAUSES = (
         r"to serve at least one request with the model's max seq len",
         r"is larger than the maximum number of tokens that can be stored in kv cache",
         r"kv cache is needed, which is larger|kv blocks.{0,40}(?:insufficient|not enough)",
-        r"not enough (?:memory|blocks) for (?:the )?kv",
+        r"not enough (?:memory|blocks) for (?:the )?kv|exceeds available mamba cache blocks",
         summary="the KV cache left after the weights is smaller than one full-length request",
         remedy="lower {ctx} (the message may estimate a value), raise {mem}, or use {kvdtype}",
     ),
@@ -119,7 +119,7 @@ CAUSES = (
 
 STAGES = marks(
     (Stage.READY, r"application startup complete"),
-    (Stage.SERVING, r"avg prompt throughput"),
+    (Stage.SERVING, r"avg prompt throughput|\badded request \S|while processing method start_worker_execution_loop"),
     (Stage.HTTP, r"starting vllm (?:api )?server|init engine \(profile|uvicorn running on"),
     (Stage.GRAPHS, r"capturing (?:cuda ?graph|the model for)|graph capturing (?:begin|finished)"),
     (Stage.GRAPHS, r"capturing cudagraphs|# gpu blocks: \d+"),

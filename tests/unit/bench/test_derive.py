@@ -10,6 +10,7 @@ import pytest
 from optimizer.bench import derive, early, metric_names
 from optimizer.bench.base import Workload
 from optimizer.bench.doubts import doubts
+from optimizer.bench.interval import speed_interval
 from optimizer.bench.load import PhaseStats
 from optimizer.bench.verdict import BASELINE, CANDIDATE, Restart, judge
 from optimizer.bench.workload import from_spec
@@ -162,3 +163,14 @@ def test_doubts_are_told(fields: dict[str, object], stats: PhaseStats, text: str
 def test_a_warm_workload_may_hit_the_cache() -> None:
     warm: Workload = from_spec({"cache": "warm"})
     assert doubts([sample(cached_tokens=20)], CALM, warm) == []
+
+
+def test_repeats_say_how_sure_one_start_is_of_its_speed() -> None:
+    rng = random.Random(3)
+    covered = 0
+    for _ in range(400):
+        drawn = {p: [v * math.exp(rng.gauss(0, 0.05)) for _ in range(3)] for p, v in (("a", 50.0), ("b", 90.0))}
+        found = speed_interval(drawn)
+        covered += found["output_tok_s_ci_low"] <= math.sqrt(50.0 * 90.0) <= found["output_tok_s_ci_high"]
+    assert 0.92 < covered / 400 < 0.98
+    assert speed_interval({"a": [50.0], "b": [90.0]}) == {}, "without repeats nothing is known"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.bench.stream import Answer, is_complete, read_answer
+from optimizer.bench.dialects import Answer
+from optimizer.bench.stream import is_complete, read_answer
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -87,13 +89,60 @@ def test_an_answer_that_ends_with_its_connection() -> None:
     plain = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
     done = plain + event(delta("a")) + event(delta("b")) + b"data: [DONE]\n\n"
     assert read(done, closed=True).error is None
+    assert read(done[:-2], closed=True).error is None, "the last line may lack its end"
     assert (read(done[:-15], closed=True).error or "").startswith("dropped")
+    error = b"HTTP/1.1 500 X\r\nContent-Type: text/plain\r\n\r\nboom"
+    assert read(error, closed=True).error == "http_500: boom"
+
+
+def sized(status: str, body: bytes, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def stream(*events: bytes) -> bytes:
+    return HEAD + b"".join(map(chunk, events)) + b"0\r\n\r\n"
+
+
+USAGE_OF_50 = {"choices": [], "usage": {"completion_tokens": 50}}
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (sized("200 OK", b'{"choices": []}', "Content-Type: application/json"), "not_streamed: .* (application/json)"),
+        (sized("200 OK", b"<html>log in</html>"), "not_streamed: .*log in"),
+        (sized("200 OK", b'{"error": {"message": "loading"}}'), "server_error: loading"),
+        (sized("200 OK", b"\x1f\x8b", "Content-Encoding: gzip"), "bad_http: .*gzip"),
+        (sized("307 X", b"", "Location: https://other/v1"), "http_307: (leads to https://other/v1)"),
+        (sized("429 X", b'{"error": "slow down"}', "Retry-After: 7"), "http_429: slow down (retry after 7)"),
+        (stream(event({"object": "error", "message": "kaboom"})), "server_error: kaboom"),
+        (stream(event(delta("a")), event(delta(None, "abort"))), "server_error: .*after 1 tokens (abort)"),
+        (stream(event(delta("a"))), "dropped: .*without a finish reason"),
+        (stream(event(delta(None, "stop")), event(USAGE_OF_50)), "empty: .*usage says 50 tokens"),
+        (stream(event({"choices": [None]})), "bad_stream"),
+        (stream(event({"choices": [{"delta": "a"}]})), "bad_stream"),
+        (stream(event({"choices": [], "usage": {"completion_tokens": "many"}})), "bad_stream"),
+        (stream(event({"usage": {"prompt_tokens_details": {"cached_tokens": "x"}}})), "bad_stream"),
+        (stream(event({"usage": {"completion_tokens": float("inf")}})), "bad_stream"),
+    ],
+)
+def test_odd_answers_are_told_as_what_they_are(data: bytes, error: str) -> None:
+    pattern = re.escape(error).replace(r"\.\*", ".*")
+    assert re.match(pattern, read(data).error or "")
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\r"])
+def test_lines_may_end_in_other_ways_and_comments_say_nothing(end: bytes) -> None:
+    parts = [b": ping\n\n", event(delta("a")), b"event: x\nid: 4\n\n", event(delta("b", "stop")), b"data:[DONE]\n\n"]
+    answer = read(stream(*(part.replace(b"\n", end) for part in parts)))
+    assert answer.text == ["a", "b"] and answer.error is None
 
 
 def test_reasoning_and_tool_calls_are_tokens_too() -> None:
     parts = [{"reasoning_content": "hm"}, {"tool_calls": [{"function": {"arguments": "{}"}}]}, {"content": "x"}]
-    data = HEAD + b"".join(chunk(event({"choices": [{"delta": d}]})) for d in parts) + b"0\r\n\r\n"
-    assert read(data).text == ["hm", "{}", "x"]
+    answer = read(stream(*(event({"choices": [{"delta": d}]}) for d in parts), event(delta(None, "stop"))))
+    assert answer.text == ["hm", "{}", "x"] and answer.error is None
 
 
 def test_running_usage_counts_every_event() -> None:

@@ -166,3 +166,26 @@ def test_arrivals_are_seeded_and_of_the_rate() -> None:
     assert times is not None and times[0] == 0 and times == sorted(times) and times == arrivals(workload, 2000)
     assert times[-1] == pytest.approx(200, rel=0.1)
     assert arrivals(from_spec({}), 5) is None
+
+
+def test_fields_that_say_nothing_with_these_prompts_are_mistakes() -> None:
+    inline = {"prompts": [{"prompt": "x"}]}
+    assert "json_schema" in problems({**inline, "json_schema": True})
+    assert "prompt_count" in problems({**inline, "prompt_count": 3})
+    assert "input_tokens" in problems({"input_tokens": 3})
+    assert "json_schema" in problems({"preset": "random-tokens", "json_schema": True})
+
+
+def test_waves_need_a_closed_loop() -> None:
+    assert "waves" in problems({"arrival_rate_s": 2, "waves": 2})
+
+
+def test_json_is_expected_where_a_schema_is_asked_for() -> None:
+    prompts = [{"prompt": "x", "json_schema": {"type": "object"}}, {"prompt": "y"}]
+    assert [p.kind for p in from_spec({"prompts": prompts}).prompts] == ["json", "other"]
+
+
+def test_a_seed_is_sent_where_answers_are_drawn() -> None:
+    for api in ("chat", "completions", "completion"):
+        drawn = from_spec({"api": api, "temperature": 0.5, "seed": 7})
+        assert json.loads(level_requests(drawn, 1, engine="llamacpp", model="")[0].body)["seed"] == 7

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from optimizer import confirm, evidence, phases
+from optimizer import confirm, evidence, finalists, phases
 from optimizer.run import StudyRun
 from optimizer.run_trial import Proposal
 from storage import events
@@ -133,13 +133,25 @@ def test_the_mark_for_early_ends_goes_with_the_host(db: Database, monkeypatch: p
         phases.measure_baseline_once(run)
     best = {"threads": 4, "flash-attn": "on", "batch-size": 512}
     phases.attempt(run, Proposal("explore", "best", best))
-    mark = evidence.incumbent(run, evidence.read(run))
+    mark = finalists.incumbent(run, evidence.read(run))
     assert mark is not None and mark["code"] == pytest.approx(90 * 1.3, rel=0.01)
     world.pace = lambda proposal: 0.67
     for _ in range(2):
         phases.measure_baseline_once(run)
-    later = evidence.incumbent(run, evidence.read(run))
+    later = finalists.incumbent(run, evidence.read(run))
     assert later is not None and later["code"] == pytest.approx(0.67 * mark["code"], rel=0.01)
+
+
+def test_what_cannot_win_is_no_mark_for_early_ends(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fast but beyond a limit: what is slower than that and keeps it must be measured to its end, it may win."""
+    run = study_run(db, more={"objective": {"subject_to": {"ttft_p99_ms": {"max": 800}}}})
+    world = World(faster_with_threads, noise=0.001)
+    world.metrics = lambda proposal, config: {"ttft_p99_ms": 2000.0 if config["threads"] == 4 else 10.0}
+    monkeypatch.setattr(phases, "run_trial", world.trial)
+    phases.measure_baseline_once(run)
+    phases.attempt(run, Proposal("explore", "beyond", {"threads": 4, "flash-attn": "on", "batch-size": 512}))
+    mark = finalists.incumbent(run, evidence.read(run))
+    assert mark is not None and mark["code"] == pytest.approx(90, rel=0.02)
 
 
 def test_limits_of_the_objective_replace_the_rule_for_errors(db: Database) -> None:

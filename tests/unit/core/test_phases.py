@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from optimizer import confirm, evidence, phases, studies
+from optimizer import confirm, evidence, finalists, phases, studies
 from optimizer.engines.base import Hardware
 from optimizer.errors import Stopped
+from optimizer.finalists import Finalist
 from optimizer.phases import StudyFailed
 from optimizer.plan import argv_to_keep
 from optimizer.run import StudyRun
@@ -94,6 +95,19 @@ def test_weighed_levels_of_concurrency_decide_together(db: Database, monkeypatch
     assert verdict["best_by_level"]["8"]["params"]["threads"] == 3
 
 
+def test_one_weighed_level_alone_decides(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is not the first one: what is searched must be what is judged."""
+    more = {"workload": {"preset": "five-prompts", "concurrency": [1, 8]}, "objective": {"levels": {8: 1}}}
+    alone, loaded = {1: 20, 2: 10, 3: 8, 4: 5}, {1: 20, 2: 40, 3: 50, 4: 60}
+    world = World(lambda c: alone[int(c["threads"])])
+    world.under_load = lambda c: loaded[int(c["threads"])] / alone[int(c["threads"])]
+    run = study_run(db, more=more, trials=10)
+    verdict = play(run, world, monkeypatch)
+    assert (verdict["outcome"], verdict["params"]["threads"]) == ("win", 4)
+    assert verdict["ratio"] == pytest.approx(60 / 40, rel=0.05)
+    assert all(f["mean_tok_s"] > 40 for f in verdict["finalists"]), "in the units of the level"
+
+
 def test_where_the_default_is_best_the_answer_is_no_win(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(
         lambda config: 90.0 if config == {**config, "threads": 2, "flash-attn": "on", "batch-size": 512} else 70
@@ -158,6 +172,23 @@ def test_a_baseline_that_cannot_run_fails_the_study_at_once(db: Database, monkey
     world = World(faster_with_threads, broken=lambda p, c: {"blame": "config", "summary": "no such model"})
     with pytest.raises(StudyFailed, match="baseline cannot be measured: no such model"):
         play(study_run(db), world, monkeypatch)
+
+
+def test_a_baseline_that_no_longer_starts_ends_the_confirmation(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not be started again and again for ever."""
+    refused: list[Proposal] = []
+
+    def later(proposal: Proposal, config: Any) -> dict[str, Any] | None:
+        if (proposal.kind, proposal.arm) != ("confirm", "baseline"):
+            return None
+        refused.append(proposal)
+        assert len(refused) < 5, "the same start again and again"
+        return {"blame": "config", "summary": "out of memory"}
+
+    run = study_run(db)
+    finalists.remember(run, [Finalist("best", {"threads": 4, "flash-attn": "on", "batch-size": 512}, 117.0, 0)])
+    with pytest.raises(StudyFailed, match="the baseline cannot be measured: out of memory"):
+        play(run, World(faster_with_threads, broken=later), monkeypatch)
 
 
 def test_a_failure_that_dooms_all_trials_stops_the_study(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

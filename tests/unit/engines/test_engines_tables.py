@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimizer.engines.argv import parse_argv, render_flags
-from optimizer.engines.base import Hardware
+from optimizer.engines.base import Hardware, Verdict
 from optimizer.engines.flag_catalogue import flag_set, flag_table
 from optimizer.engines.hardware import capability, find_gpu, known_gpu, memory_mib
 from optimizer.engines.memory_fraction import memory_interval
@@ -98,3 +98,20 @@ def test_rules_that_need_a_gpu_wait_until_it_is_known() -> None:
     assert not engine.effective(config, "0.5.23", known_gpu("b200", count=1)).reasons
     assert not engine.effective(config, "0.5.23", Hardware()).reasons
     assert memory_interval("vllm", [], {}) is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "cache", "starts"),
+    (
+        ("0.5.15", "fp4_e2m1", True),
+        ("0.5.18", "fp4_e2m1", False),
+        ("0.5.20", "fp4_e2m1", False),
+        ("0.5.20", "fp4_mx_block16", True),
+    ),
+)
+def test_a_cache_type_that_only_the_parser_knows_is_refused(version: str, cache: str, starts: bool) -> None:
+    asked = {"model-path": "m", "kv-cache-dtype": cache, "attention-backend": "triton"}
+    for hardware in (known_gpu("h100", count=1), Hardware()):
+        found = find_engine("sglang").effective(asked, version, hardware)
+        assert (found.verdict is not Verdict.REJECTED) == starts, found.reasons
+        assert starts or "fp4_mx_block16" in " ".join(found.reasons)

@@ -14,6 +14,7 @@ from optimizer.engines.base import Blame, Explanation, FailureContext
 from optimizer.engines.policy import POLICIES
 from tests.unit.engines_logs.cases import CASES, Case
 from tests.unit.engines_logs.snippets import SNIPPETS
+from tests.unit.engines_logs.snippets_by_cause import BY_CAUSE
 
 
 def explain(case: Case, text: str | None = None) -> Explanation:
@@ -37,7 +38,7 @@ def test_label(case: Case) -> None:
         assert isinstance(found.blame, Blame)
 
 
-@pytest.mark.parametrize(("engine", "labels", "text", "exit_code"), SNIPPETS, ids=lambda v: str(v)[-40:])
+@pytest.mark.parametrize(("engine", "labels", "text", "exit_code"), (*SNIPPETS, *BY_CAUSE), ids=lambda v: str(v)[-40:])
 @pytest.mark.parametrize("known", (True, False), ids=("engine told", "engine unknown"))
 def test_snippets(engine: str, labels: str, text: str, exit_code: int | None, known: bool) -> None:
     module = importlib.import_module(f"optimizer.engines.{engine}.failures") if known else anyengine
@@ -197,6 +198,15 @@ def test_large_and_hostile_logs_are_read_in_seconds(engine: str) -> None:
     module.explain(hostile, FailureContext())
     module.explain(varied, FailureContext())
     assert time.process_time() - start < 30  # seconds on a quiet core; the bound only catches blow-ups
+
+
+@pytest.mark.parametrize("prefix", ("> ", "llm-1  | ", "2026-01-01T01:01:01.1Z stderr F "))
+@pytest.mark.parametrize("row", BY_CAUSE, ids=lambda row: str(row[2])[-40:])
+def test_a_log_that_was_quoted_or_contained_is_read_alike(prefix: str, row: tuple[str, str, str, int | None]) -> None:
+    engine, labels, text, exit_code = row
+    module = importlib.import_module(f"optimizer.engines.{engine}.failures")
+    contained = "".join(f"{prefix}{line}\n" for line in text.splitlines())
+    assert module.explain(contained, FailureContext(exit_code=exit_code)).label in labels.split("|")
 
 
 def test_unknown_engine_is_explained_without_flags() -> None:
