@@ -114,6 +114,9 @@ class RequestOut(TypedDict):
     error: str | None
     text: str
     engine_timings: dict[str, Any]
+    usage_given: bool
+    tokens_exact: bool
+    cached_tokens: int | None
 
 
 class SeriesOut(TypedDict):
