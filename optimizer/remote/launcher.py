@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from optimizer.errors import BadInput, Problem
 from optimizer.remote.wire import quote
@@ -145,6 +146,14 @@ def masked_command(argv: Sequence[str], env: Mapping[str, str], *, secret_env: f
         f"{name}={MASK if name in secret_env or SECRET_NAME.search(name) else quote(value)}"
         for name, value in sorted(env.items())
     ]
+    words = [w if w == MASK or w.endswith(f"={MASK}") else quote(w) for w in masked_argv(argv)]
+    if words and argv[0].startswith("~/"):
+        words[0] = argv[0] if quote(argv[0][2:]) == argv[0][2:] else words[0]
+    return " ".join([*shown, *words])
+
+
+def masked_argv(argv: Sequence[str]) -> list[str]:
+    """Return a command's words with the values of flags such as `--api-key` replaced by `***`."""
     words: list[str] = []
     hide = False
     for word in argv:
@@ -154,11 +163,14 @@ def masked_command(argv: Sequence[str], env: Mapping[str, str], *, secret_env: f
         elif equals and SECRET_FLAG.match(name):
             words.append(f"{name}={MASK}")
         else:
-            words.append(quote(word))
+            words.append(word)
         hide = not hide and not equals and bool(SECRET_FLAG.match(word))
-    if words and argv[0].startswith("~/"):
-        words[0] = argv[0] if quote(argv[0][2:]) == argv[0][2:] else words[0]
-    return " ".join([*shown, *words])
+    return words
+
+
+def masked_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags by name with the values of those such as `api-key` replaced by `***`."""
+    return {name: MASK if SECRET_FLAG.match(f"--{name}") else value for name, value in flags.items()}
 
 
 def log_path(run_dir: str) -> str:
