@@ -59,7 +59,7 @@ def create(db: Database, spec: StudySpec, *, now: datetime) -> StudyRecord:
     """Store a new study in state `created`, and its host when the spec carries one inline.
 
     Raises:
-        Conflict: the name is taken.
+        Conflict: the name is taken, or a host that a study uses now is described anew.
         NotFound: the named host is not registered, or there is no such window.
     """
     record = StudyRecord(
@@ -98,12 +98,19 @@ def window_id_of(conn: Any, window: str | None) -> str | None:
         raise NotFound(f"no window {window!r}", remedy="`ratchet window list` shows all") from error
 
 
-def attach(db: Database, study_id: str, window: str) -> StudyRecord:
-    """Let a study work in another window only; with an empty name, at any time. Raises NotFound."""
-    record = get(db, study_id)
-    with db.write() as conn:
-        found = window_id_of(conn, window)
-        return studies.update(conn, record.id, window_id=found, spec={**record.spec, "window": window or None})
+def change_in(conn: Any, record: StudyRecord, *, window: str | None, priority: int | None) -> StudyRecord:
+    """Give a study another window (an empty name: none, it works at any time) or priority, as part of a transaction.
+
+    Raises:
+        Conflict: it is finished.
+        NotFound: there is no such window.
+    """
+    if record.state == S.FINISHED:
+        raise Conflict(f"study {record.name} is finished", remedy="create a new one")
+    fields: dict[str, Any] = {} if priority is None else {"priority": priority}
+    if window is not None:
+        fields |= {"window_id": window_id_of(conn, window), "spec": {**record.spec, "window": window or None}}
+    return studies.update(conn, record.id, **fields) if fields else record
 
 
 def _register(conn: Any, entry: HostEntry, now: datetime) -> None:
@@ -112,6 +119,12 @@ def _register(conn: Any, entry: HostEntry, now: datetime) -> None:
     if known is None:
         hosts.put(conn, HostRecord(name=entry.name, entry=data, created_at=now))
     elif known.entry != data:
+        using = studies.list_studies(conn, limit=1, host=entry.name, state=ACTIVE)
+        if using:
+            raise Conflict(
+                f"host {entry.name} is used by {using[0].name}, and described otherwise than here",
+                remedy="wait until that study is through, or name the registered host only",
+            )
         hosts.update(conn, known.name, entry=data)
 
 

@@ -49,7 +49,7 @@ def get(conn: Connection, id_or_name: str) -> StudyRecord:
 def list_studies(
     conn: Connection,
     *,
-    limit: int = 100,
+    limit: int | None = 100,
     after: str | None = None,
     state: str | Iterable[str] | None = None,
     host: str | None = None,

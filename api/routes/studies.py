@@ -17,7 +17,7 @@ from api.idempotency import ApiRoute
 from api.problems import ApiProblem, problem_list
 from api.schemas import CheckOut, Page, StudyDetail, StudyOut, StudyPatch
 from optimizer import studies as verbs
-from optimizer.errors import BadInput, Conflict, Problem
+from optimizer.errors import BadInput, Problem
 from optimizer.spec import HostEntry, StudySpec, parse_host, parse_study
 from optimizer.studies import StudyState
 from storage import errors as storage_errors
@@ -95,18 +95,12 @@ def get_study(study_id: str, response: Response, use: Use, _: Viewer) -> Any:
 @router.patch("/studies/{study_id}", response_model=StudyDetail, responses=problems(404, 409, 412))
 def change_study(study_id: str, body: StudyPatch, request: Request, response: Response, use: Use, _: Operator) -> Any:
     """Change the priority or the window of a study that is not finished."""
-    record = verbs.get(use.db, study_id)
-    etags.check(request, record.version)
-    if record.state == StudyState.FINISHED:
-        raise Conflict(f"study {record.name} is finished", remedy="create a new one")
-    if body.window is not None:
-        record = verbs.attach(use.db, record.id, body.window)
-    if body.priority is not None:
-        with use.db.write() as conn:
-            record = studies.update(conn, record.id, priority=body.priority)
-    use.wake_worker()
-    with use.db.read() as conn:
+    with use.db.write() as conn:  # one transaction: nobody edits between the check and the change
+        record = studies.get(conn, study_id)
+        etags.check(request, record.version)
+        record = verbs.change_in(conn, record, window=body.window, priority=body.priority)
         counts = trials.count_by_state(conn, record.id)
+    use.wake_worker()
     response.headers["ETag"] = etags.tag(record.version)
     return views.study_detail(record, counts)
 

@@ -78,9 +78,9 @@ def change_window(
     window_id: str, body: WindowPatch, request: Request, response: Response, use: Use, _: Operator
 ) -> Any:
     """Switch a window on or off."""
-    record = _get(use, window_id)
-    etags.check(request, record.version)
     with use.db.write() as conn:
+        record = windows.get(conn, window_id)
+        etags.check(request, record.version)
         record = windows.update(conn, record.id, enabled=body.enabled)
     use.wake_worker()
     response.headers["ETag"] = etags.tag(record.version)

@@ -16,7 +16,7 @@ from optimizer import studies
 from optimizer.errors import Conflict, NotFound
 from optimizer.spec import parse_study
 from optimizer.studies import ALLOWED, StudyState
-from storage import events
+from storage import events, hosts
 from storage.engine import Database
 from storage.records import StudyRecord
 
@@ -51,6 +51,23 @@ def test_a_new_study_registers_its_inline_host_and_tells_an_event(db: Database) 
     assert record.state == S.CREATED
     with db.read() as conn:
         assert [e.kind for e in events.since(conn, 0, study_id=record.id)] == ["study"]
+
+
+def test_an_inline_host_does_not_change_the_host_under_a_study_that_works_there(db: Database) -> None:
+    data = yaml.safe_load(DEMO.read_text()) | {"name": "second"}
+    data["host"] = {**data["host"], "run_dir": "/elsewhere"}
+    first = new_study(db)
+    put_in(db, first, S.RUNNING)
+    with db.read() as conn:
+        (before,) = hosts.list_hosts(conn)
+    with pytest.raises(Conflict, match="is used by s"):
+        studies.create(db, parse_study(data), now=NOW)
+    with db.read() as conn:
+        assert hosts.list_hosts(conn) == [before]
+    assert studies.move(db, first.id, set(S), S.PAUSED, "", NOW)
+    studies.create(db, parse_study(data), now=NOW)
+    with db.read() as conn:
+        assert hosts.get(conn, before.name).entry["run_dir"] == "/elsewhere"
 
 
 def test_a_second_study_of_the_same_name_is_a_conflict_and_writes_nothing(db: Database) -> None:
