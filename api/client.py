@@ -5,8 +5,8 @@
         study = ratchet.create_study(spec, start=True)
         for event in ratchet.events(study["id"]): ...
 
-Documents come back as plain dictionaries, as /openapi.json describes them. Errors are those of `optimizer.errors`, so
-that the command line tells a refusal of the service like one of its own.
+Answers are the dictionaries of the JSON, with the types of `api.answers`, as /openapi.json describes them. Errors are
+those of `optimizer.errors`, so that the command line tells a refusal of the service like one of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +18,30 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
 
+from api.answers import (
+    BestOut,
+    CheckOut,
+    HostCheckOut,
+    HostOut,
+    ImportanceOut,
+    KeyMade,
+    KeyOut,
+    RequestOut,
+    RestoreOut,
+    SeriesOut,
+    StudyDetail,
+    StudyOut,
+    TrialDetail,
+    TrialOut,
+    VerdictOut,
+    WhoOut,
+    WindowOut,
+)
 from optimizer.errors import BadInput, Conflict, NotFound, Problem, RatchetError
 
 DEFAULT_URL = "http://127.0.0.1:8090"
@@ -34,6 +53,7 @@ STREAM_SILENCE_S = 60.0
 """The service sends a comment every 15 s; four of them missing means that it is gone."""
 PAGE = 200
 Document = dict[str, Any]
+AnswerT = TypeVar("AnswerT")
 
 
 class TransportError(RatchetError):
@@ -62,7 +82,9 @@ class Ratchet:
 
     def __init__(self, url: str | None = None, key: str | None = None, *, transport: Any = None) -> None:
         self.url = (url or os.environ.get("RATCHET_API_URL") or DEFAULT_URL).rstrip("/")
-        key = key or os.environ.get("RATCHET_API_KEY")
+        key = (key or os.environ.get("RATCHET_API_KEY") or "").strip()
+        if not key.isascii() or not (key + "x").isprintable():
+            raise BadInput("the key has characters that no key has", remedy="copy it again: rk_, letters and digits")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT_S, transport=transport)
@@ -81,75 +103,80 @@ class Ratchet:
 
     # Studies
 
-    def create_study(self, spec: Mapping[str, Any], *, start: bool = False) -> Document:
+    def create_study(self, spec: Mapping[str, Any], *, start: bool = False) -> StudyDetail:
         """Create a study; repeated by itself when the connection breaks, without creating two."""
-        return self._post("/studies", dict(spec), params={"start": str(start).lower()})
+        return self._post(StudyDetail, "/studies", dict(spec), params={"start": str(start).lower()})
 
-    def studies(self, *, state: str | None = None) -> Iterator[Document]:
+    def studies(self, *, state: str | None = None) -> Iterator[StudyOut]:
         """Yield every study, newest first."""
-        return self._pages("/studies", {"state": state} if state else {})
+        return self._pages(StudyOut, "/studies", {"state": state} if state else {})
 
-    def study(self, study: str) -> Document:
+    def study(self, study: str) -> StudyDetail:
         """Return a study by id or name."""
-        return self._json("GET", _path("studies", study))
+        return self._json(StudyDetail, "GET", _path("studies", study))
 
-    def check_study(self, spec: Mapping[str, Any]) -> Document:
+    def check_study(self, spec: Mapping[str, Any]) -> CheckOut:
         """Return every mistake in a specification, without creating anything."""
-        return self._json("POST", "/studies/check", body=dict(spec))
+        return self._json(CheckOut, "POST", "/studies/check", body=dict(spec))
 
-    def start(self, study: str) -> Document:
+    def start(self, study: str) -> StudyOut:
         """Queue a study."""
-        return self._post(_path("studies", study, "start"))
+        return self._post(StudyOut, _path("studies", study, "start"))
 
-    def pause(self, study: str) -> Document:
+    def pause(self, study: str) -> StudyOut:
         """Put the original server back and wait to be resumed."""
-        return self._post(_path("studies", study, "pause"))
+        return self._post(StudyOut, _path("studies", study, "pause"))
 
-    def resume(self, study: str) -> Document:
+    def resume(self, study: str) -> StudyOut:
         """Go on with a paused study."""
-        return self._post(_path("studies", study, "resume"))
+        return self._post(StudyOut, _path("studies", study, "resume"))
 
-    def stop(self, study: str) -> Document:
+    def stop(self, study: str) -> StudyOut:
         """End a study for good."""
-        return self._post(_path("studies", study, "stop"))
+        return self._post(StudyOut, _path("studies", study, "stop"))
 
     def delete_study(self, study: str) -> None:
         """Forget a study that is not active."""
         self._request("DELETE", _path("studies", study))
 
-    def change_study(self, study: str, *, priority: int | None = None, window: str | None = None) -> Document:
+    def change_study(self, study: str, *, priority: int | None = None, window: str | None = None) -> StudyDetail:
         """Change the priority or the window (an empty text takes it away)."""
         body = {k: v for k, v in {"priority": priority, "window": window}.items() if v is not None}
-        return self._json("PATCH", _path("studies", study), body=body)
+        return self._json(StudyDetail, "PATCH", _path("studies", study), body=body)
 
-    def trials(self, study: str, *, state: str | None = None, kind: str | None = None) -> Iterator[Document]:
+    def trials(self, study: str, *, state: str | None = None, kind: str | None = None) -> Iterator[TrialOut]:
         """Yield the trials of a study by number."""
         filters = {k: v for k, v in {"state": state, "kind": kind}.items() if v}
-        return self._pages(_path("studies", study, "trials"), filters)
+        return self._pages(TrialOut, _path("studies", study, "trials"), filters)
 
-    def trial(self, study: str, number: int) -> Document:
+    def trial(self, study: str, number: int) -> TrialDetail:
         """Return one trial with its measurements."""
-        return self._json("GET", _path("studies", study, "trials", number))
+        return self._json(TrialDetail, "GET", _path("studies", study, "trials", number))
 
     def trial_log(self, study: str, number: int) -> str:
         """Return the log of a trial's server."""
         return self._request("GET", _path("studies", study, "trials", number, "log")).text
 
-    def trial_requests(self, study: str, number: int) -> Iterator[Document]:
+    def trial_requests(self, study: str, number: int) -> Iterator[RequestOut]:
         """Yield the raw requests of a trial."""
-        return self._pages(_path("studies", study, "trials", number, "requests"), {})
+        return self._pages(RequestOut, _path("studies", study, "trials", number, "requests"), {})
 
-    def best(self, study: str) -> Document:
+    def trial_series(self, study: str, number: int, *, source: str | None = None) -> Iterator[SeriesOut]:
+        """Yield what was sampled beside a trial: the engine's telemetry (`engine`) and the GPUs (`gpu0`, ...)."""
+        filters = {"source": source} if source else {}
+        return self._pages(SeriesOut, _path("studies", study, "trials", number, "series"), filters)
+
+    def best(self, study: str) -> BestOut:
         """Return the best configuration known."""
-        return self._json("GET", _path("studies", study, "best"))
+        return self._json(BestOut, "GET", _path("studies", study, "best"))
 
-    def verdict(self, study: str) -> Document:
+    def verdict(self, study: str) -> VerdictOut:
         """Return what the evidence shows."""
-        return self._json("GET", _path("studies", study, "verdict"))
+        return self._json(VerdictOut, "GET", _path("studies", study, "verdict"))
 
-    def importance(self, study: str) -> Document:
+    def importance(self, study: str) -> ImportanceOut:
         """Return how much each parameter explains."""
-        return self._json("GET", _path("studies", study, "importance"))
+        return self._json(ImportanceOut, "GET", _path("studies", study, "importance"))
 
     def report(self, study: str, form: str = "html") -> str:
         """Return the report as `html`, `md` or `json` text."""
@@ -177,25 +204,25 @@ class Ratchet:
 
     # Hosts
 
-    def add_host(self, entry: Mapping[str, Any], *, replace: bool = False) -> Document:
+    def add_host(self, entry: Mapping[str, Any], *, replace: bool = False) -> HostOut:
         """Register a host."""
-        return self._post("/hosts", dict(entry), params={"replace": str(replace).lower()})
+        return self._post(HostOut, "/hosts", dict(entry), params={"replace": str(replace).lower()})
 
-    def hosts(self) -> Iterator[Document]:
+    def hosts(self) -> Iterator[HostOut]:
         """Yield every host by name."""
-        return self._pages("/hosts", {})
+        return self._pages(HostOut, "/hosts", {})
 
-    def host(self, name: str) -> Document:
+    def host(self, name: str) -> HostOut:
         """Return a host."""
-        return self._json("GET", _path("hosts", name))
+        return self._json(HostOut, "GET", _path("hosts", name))
 
-    def check_host(self, name: str) -> Document:
+    def check_host(self, name: str) -> HostCheckOut:
         """Run the doctor."""
-        return self._json("POST", _path("hosts", name, "check"), timeout_s=SLOW_TIMEOUT_S)
+        return self._json(HostCheckOut, "POST", _path("hosts", name, "check"), timeout_s=SLOW_TIMEOUT_S)
 
-    def restore_host(self, name: str) -> Document:
+    def restore_host(self, name: str) -> RestoreOut:
         """Put the original server back."""
-        return self._json("POST", _path("hosts", name, "restore"), timeout_s=SLOW_TIMEOUT_S)
+        return self._json(RestoreOut, "POST", _path("hosts", name, "restore"), timeout_s=SLOW_TIMEOUT_S)
 
     def remove_host(self, name: str) -> None:
         """Forget a host."""
@@ -203,13 +230,21 @@ class Ratchet:
 
     # Windows and keys
 
-    def add_window(self, window: Mapping[str, Any]) -> Document:
+    def add_window(self, window: Mapping[str, Any]) -> WindowOut:
         """Create a window."""
-        return self._post("/windows", dict(window))
+        return self._post(WindowOut, "/windows", dict(window))
 
-    def windows(self) -> Iterator[Document]:
+    def windows(self) -> Iterator[WindowOut]:
         """Yield every window by name."""
-        return self._pages("/windows", {})
+        return self._pages(WindowOut, "/windows", {})
+
+    def window(self, window: str) -> WindowOut:
+        """Return a window by id or name."""
+        return self._json(WindowOut, "GET", _path("windows", window))
+
+    def switch_window(self, window: str, *, enabled: bool) -> WindowOut:
+        """Switch a window on or off."""
+        return self._json(WindowOut, "PATCH", _path("windows", window), body={"enabled": enabled})
 
     def remove_window(self, window: str) -> None:
         """Remove a window."""
@@ -219,48 +254,56 @@ class Ratchet:
         """Return the report of one night as `md`, `html` or `json` text."""
         return self._request("GET", _path("windows", window, "nights", local_date), params={"format": form}).text
 
-    def create_key(self, name: str, scopes: list[str], *, expires_days: float | None = None) -> Document:
+    def create_key(self, name: str, scopes: list[str], *, expires_days: float | None = None) -> KeyMade:
         """Make a key; its text is in the answer and nowhere else."""
-        return self._json("POST", "/keys", body={"name": name, "scopes": scopes, "expires_days": expires_days})
+        return self._json(KeyMade, "POST", "/keys", body={"name": name, "scopes": scopes, "expires_days": expires_days})
 
-    def keys(self) -> Iterator[Document]:
+    def keys(self) -> Iterator[KeyOut]:
         """Yield every key."""
-        return self._pages("/keys", {}, paged=False)
+        return self._pages(KeyOut, "/keys", {}, paged=False)
 
-    def revoke_key(self, key: str) -> Document:
+    def revoke_key(self, key: str) -> KeyOut:
         """Revoke a key by id or name."""
-        return self._json("DELETE", _path("keys", key))
+        return self._json(KeyOut, "DELETE", _path("keys", key))
 
-    def me(self) -> Document:
+    def me(self) -> WhoOut:
         """Return who the service takes the caller for."""
-        return self._json("GET", "/me")
+        return self._json(WhoOut, "GET", "/me")
 
     # How it is said
 
-    def _post(self, path: str, body: Document | None = None, *, params: dict[str, str] | None = None) -> Document:
+    def _post(
+        self, kind: type[AnswerT], path: str, body: Document | None = None, *, params: dict[str, str] | None = None
+    ) -> AnswerT:
         """POST with an idempotency key, so that it may be repeated when the connection breaks."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         for attempt in range(RETRIES):
             try:
-                return self._json("POST", path, body=body, params=params, headers=headers)
+                return self._json(kind, "POST", path, body=body, params=params, headers=headers)
             except TransportError:
                 if attempt == RETRIES - 1:
                     raise
                 time.sleep(0.2 * 2**attempt)
         raise AssertionError("unreachable")
 
-    def _pages(self, path: str, filters: dict[str, str], *, paged: bool = True) -> Iterator[Document]:
+    def _pages(
+        self, kind: type[AnswerT], path: str, filters: dict[str, str], *, paged: bool = True
+    ) -> Iterator[AnswerT]:
         params: dict[str, Any] = {**filters, "limit": PAGE} if paged else {}
         while True:
-            page = self._json("GET", path, params=params)
+            page = self._json(dict[str, Any], "GET", path, params=params)
             yield from page["items"]
             if not page["next"]:
                 return
             params["after"] = page["next"]
 
-    def _json(self, method: str, path: str, **how: Any) -> Document:
-        answer: Document = self._request(method, path, **how).json()
-        return answer
+    def _json(self, kind: type[AnswerT], method: str, path: str, **how: Any) -> AnswerT:
+        """Return the answer as what the interface describes it to be; `kind` is for readers and type checkers."""
+        response = self._request(method, path, **how)
+        try:
+            return cast(AnswerT, response.json())
+        except ValueError as error:
+            raise TransportError(f"what answers at {self.url} is not Ratchet", remedy="check --api URL") from error
 
     def _request(
         self,
@@ -278,7 +321,7 @@ class Ratchet:
             )
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
-        if response.is_error:
+        if not response.is_success:
             raise _refusal(response)
         return response
 
@@ -287,7 +330,7 @@ class Ratchet:
         headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
         try:
             with self._http.stream("GET", f"/api/v1{path}", headers=headers, timeout=timeout) as response:
-                if response.is_error:
+                if not response.is_success:
                     response.read()
                     raise _refusal(response)
                 yield from _events(response.iter_lines())
@@ -333,6 +376,11 @@ def _refusal(response: httpx.Response) -> RatchetError:
     body = body if isinstance(body, dict) else {}
     detail = str(body.get("detail") or f"the service answered {response.status_code}")
     remedy = str(body.get("remedy") or "")
+    if response.is_redirect:
+        there = response.headers.get("location", "")
+        return Refused(
+            f"{response.url} sends to {there}", status=response.status_code, remedy="give that address as --api URL"
+        )
     if response.status_code == 422:
         problems = [
             Problem(str(p.get("path", "")), str(p.get("message", "")), p.get("value"), str(p.get("hint") or ""))

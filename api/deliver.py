@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import structlog
+from jinja2 import TemplateError
 
 from api import morning
 from api.client import TransportError, post_json
@@ -59,7 +60,9 @@ def _send(db: Database, settings: ApiSettings, message: WebhookRecord, now: date
     senders: dict[str, Callable[[ApiSettings, WebhookRecord], None]] = {WEBHOOK: post_webhook, MAIL: send_mail}
     try:
         senders[message.target](settings, message)
-    except DeliveryFailed as error:
+    except (DeliveryFailed, ValueError, TemplateError) as error:
+        # Values that no library can send (an address with a line break, a password that is not ASCII), or a report of
+        # an older version: tried again and given up like the rest, so that it holds up no other message.
         tries = message.attempts + 1
         again = now + timedelta(minutes=DELAYS_MIN[tries - 1]) if tries <= len(DELAYS_MIN) else None
         log.warning("night.not_sent", target=message.target, error=str(error), again_at=again)

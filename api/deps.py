@@ -23,6 +23,7 @@ from optimizer.clock import Clock
 from optimizer.settings import Settings
 from storage import keys
 from storage.engine import Database
+from storage.errors import Missing
 
 if TYPE_CHECKING:
     from api.stream import EventHub
@@ -89,16 +90,42 @@ def client_address(request: Any) -> str:
     return request.client.host if request.client else "?"
 
 
+def failing_address(request: Any) -> str:
+    """Return the address that failed logins are counted for.
+
+    Behind a proxy on this machine that is the one which the proxy names last, its own word: else one stranger who
+    guesses would lock out everybody.
+    """
+    address = client_address(request)
+    named: str = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    return named[:64] if named and _is_loopback(address) else address
+
+
 def from_this_machine(request: Any) -> bool:
     """Say whether the connection comes from this machine and was not passed on by a proxy."""
     if any(name in request.headers for name in FORWARDING_HEADERS):
         return False
     host = client_address(request)
-    if host in {"testclient", "localhost"}:
-        return host == "testclient"
+    return _is_loopback(host)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "testclient":
+        return True
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
+        return False
+
+
+def still_allowed(use: Services, who: Principal) -> bool:
+    """Say whether a caller that was let in before would be let in now."""
+    if who.key_id is None:
+        return not use.has_keys()
+    try:
+        with use.db.read() as conn:
+            return auth.usable(keys.get(conn, who.key_id), use.now())
+    except Missing:
         return False
 
 
@@ -109,7 +136,7 @@ def identify(request: Request, use: Services) -> Principal | None:
         ApiProblem: 429 after too many failures from this address.
     """
     header = request.headers.get("authorization", "")
-    client = client_address(request)
+    client = failing_address(request)
     if header:
         use.limit.check(client)
         scheme, _, token = header.partition(" ")
@@ -119,8 +146,10 @@ def identify(request: Request, use: Services) -> Principal | None:
             return None
         return auth.principal_of(record, "key")
     cookie = request.cookies.get(COOKIE)
-    if cookie:
-        return _from_cookie(cookie, use)
+    who = _from_cookie(cookie, use) if cookie else None
+    if who is not None:
+        return who
+    # A cookie that ended says nothing: browsers keep one for all ports of this machine.
     if use.open_to_local and from_this_machine(request) and not use.has_keys():
         return ANONYMOUS
     return None

@@ -20,13 +20,12 @@ from api import views
 from api.reports import build, html, sentences
 from api.reports.build import StudyReportData
 from api.reports.export import finite
-from storage import hosts, studies, windows
+from storage import hosts, shares, studies, windows
 from storage.engine import Database
 from storage.errors import Missing
 from storage.records import StudyRecord, TrialRecord, WindowRecord, WindowRunRecord
 
 NIGHT_CSP = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'self'; sandbox"
-STUDIES_LOOKED_AT = 500
 NEEDS_A_HUMAN = frozenset({"failed", "needs_attention"})
 Report = dict[str, Any]
 
@@ -57,7 +56,7 @@ def stored_or_built(db: Database, window: WindowRecord, local_date: str, *, now:
 def build_report(db: Database, window: WindowRecord, run: WindowRunRecord, *, now: datetime) -> Report:
     """Collect what happened in one opening."""
     span = Span(run.opened_at, run.closes_at)
-    told = [_study(db, s, span) for s in studies_of(db, window, run)]
+    told = [_study(db, s, span) for s in studies_of(db, window, run) if not ended_before(s, span)]
     worked = [s for s in told if s["starts"] > 0]
     report = {
         "schema": "ratchet-night",
@@ -80,10 +79,15 @@ def build_report(db: Database, window: WindowRecord, run: WindowRunRecord, *, no
     return clean
 
 
+def ended_before(study: StudyRecord, span: Span) -> bool:
+    """Say whether a study was over when the window opened: it is history, and no part of that night."""
+    return study.finished_at is not None and study.finished_at <= span.opened_at
+
+
 def studies_of(db: Database, window: WindowRecord, run: WindowRunRecord) -> list[StudyRecord]:
     """Return the studies of an opening: those recorded with it, and those attached to its window."""
     with db.read() as conn:
-        attached = studies.list_studies(conn, limit=STUDIES_LOOKED_AT, window_id=window.id)
+        attached = studies.list_studies(conn, limit=None, window_id=window.id)
         seen = {s.id for s in attached}
         for name in run.studies:
             try:
@@ -119,7 +123,9 @@ def answer(report: Report, form: str) -> Response:
 
 
 def _study(db: Database, study: StudyRecord, span: Span) -> Report:
-    data = build.collect(db, study.id)
+    data = build.collect(db, study.id, with_measurements=False)
+    with db.read() as conn:
+        worked_on = [part.host for part in shares.for_study(conn, study.id)]
     tonight = [t for t in data.trials if span.covers(t)]
     states: dict[str, int] = {}
     for trial in tonight:
@@ -129,6 +135,7 @@ def _study(db: Database, study: StudyRecord, span: Span) -> Report:
         "id": study.id,
         "name": study.name,
         "host": study.host,
+        "hosts": worked_on,
         "state": study.state,
         "state_reason": study.state_reason,
         "phase": study.phase,
@@ -168,7 +175,7 @@ def _attention(db: Database, told: list[Report]) -> list[str]:
         if s["state"] in NEEDS_A_HUMAN
     ]
     with db.read() as conn:
-        for host in sorted({s["host"] for s in told}):
+        for host in sorted({host for s in told for host in s["hosts"]}):
             record = hosts.find(conn, host)
             if record is not None and record.needs_attention:
                 lines.append(f"host {host}: {record.needs_attention}")

@@ -7,6 +7,7 @@ here (`optimizer.windowing`).
 
 from __future__ import annotations
 
+import traceback
 from datetime import datetime, timedelta
 
 import structlog
@@ -18,6 +19,7 @@ from optimizer.clock import Clock
 from optimizer.rounds import Rounds
 from storage import trials, windows
 from storage.engine import Database
+from storage.errors import StorageError
 from storage.records import StudyRecord, WindowRecord, WindowRunRecord
 
 log = structlog.get_logger(__name__)
@@ -29,6 +31,8 @@ SETTLING = timedelta(minutes=5)
 """After the end: a restore that took longer than planned still belongs to the night."""
 AT_WORK = frozenset({"running", "stopping"})
 RUNS_LOOKED_AT = 30
+AWAY = "the service was not running"
+SWITCHED_OFF = "the window was switched off"
 
 
 def night_watch(db: Database, settings: ApiSettings, *, clock: Clock) -> Rounds:
@@ -41,41 +45,47 @@ def look(db: Database, settings: ApiSettings, now: datetime) -> None:
     with db.read() as conn:
         found = windows.list_windows(conn)
     for window in found:
-        note_missed(db, window, now)
-        note_open(db, window, now)
-        close_ended(db, settings, window, now)
+        try:
+            note_missed(db, window, now)
+            note_open(db, window, now)
+            close_ended(db, settings, window, now)
+        except StorageError:
+            raise
+        except Exception:  # noqa: BLE001 - see below
+            # A window that cannot be told must not keep the others, nor the outbox, from being looked after.
+            log.error("night.not_written", window=window.name, traceback=traceback.format_exc())
     deliver.send_due(db, settings, now)
 
 
 def note_open(db: Database, window: WindowRecord, now: datetime) -> None:
     """Write down that a window is open, once for each local date."""
     opening = rules.current(window, now) if window.enabled else None
-    if opening is None:
-        return
-    with db.write() as conn:
-        windows.open_run(
-            conn, WindowRunRecord(window.id, opening.local_date, opening.opens_at, opening.closes_at, "open")
-        )
+    if opening is not None:
+        _note(db, window, [opening], "open", "")
 
 
 def note_missed(db: Database, window: WindowRecord, now: datetime) -> None:
-    """Write down every opening that came and went without a run, and why."""
-    if not window.enabled:
-        return
+    """Write down every opening that came and went without a run, and why.
+
+    Also those of a window that is switched off, as such: switched on again, it would seem to have missed them.
+    """
     since = max(window.created_at, now - REMEMBERED)
-    for opening in rules.between(window, since, now):
-        if opening.closes_at > now:
-            continue
-        with db.write() as conn:
-            if windows.get_run(conn, window.id, opening.local_date) is None:
-                reason = "the service was not running"
-                windows.open_run(
-                    conn,
-                    WindowRunRecord(
-                        window.id, opening.local_date, opening.opens_at, opening.closes_at, "missed", reason
-                    ),
-                )
-                log.info("window.missed", window=window.name, local_date=opening.local_date, reason=reason)
+    over = [opening for opening in rules.between(window, since, now) if opening.closes_at <= now]
+    for noted in _note(db, window, over, "missed", AWAY if window.enabled else SWITCHED_OFF):
+        log.info("window.missed", window=window.name, local_date=noted.local_date, reason=noted.reason)
+
+
+def _note(
+    db: Database, window: WindowRecord, openings: list[rules.Opening], status: str, reason: str
+) -> list[WindowRunRecord]:
+    """Write down the openings that have no run yet, and return these; mostly there is none, and no writer waits."""
+    with db.read() as conn:
+        missing = [o for o in openings if windows.get_run(conn, window.id, o.local_date) is None]
+    if not missing:
+        return []
+    runs = [WindowRunRecord(window.id, o.local_date, o.opens_at, o.closes_at, status, reason) for o in missing]
+    with db.write() as conn:
+        return [run for run in runs if windows.open_run(conn, run)]
 
 
 def close_ended(db: Database, settings: ApiSettings, window: WindowRecord, now: datetime) -> None:
@@ -94,9 +104,11 @@ def _close(db: Database, settings: ApiSettings, window: WindowRecord, run: Windo
     attached = morning.studies_of(db, window, run)
     worked = [s for s in attached if _worked(db, s, run)]
     status, reason = run.status, run.reason
-    if run.status == "open":
-        status = "ran" if worked else "missed"
-        reason = "" if worked else why_nothing_ran(attached, run)
+    if worked:
+        # Also when this process was away: a worker elsewhere may have used the night.
+        status, reason = "ran", ""
+    elif status == "open":
+        status, reason = "missed", why_nothing_ran(attached, run)
     with db.write() as conn:
         windows.update_run(
             conn, window.id, run.local_date, status=status, reason=reason, studies=[s.name for s in worked]
@@ -107,7 +119,8 @@ def _close(db: Database, settings: ApiSettings, window: WindowRecord, run: Windo
     report = morning.build_report(db, window, closed, now=now)
     with db.write() as conn:
         windows.update_run(conn, window.id, run.local_date, report=report)
-        deliver.queue(conn, settings, report, now)
+        if reason != SWITCHED_OFF:  # whoever switched it off waits for no report
+            deliver.queue(conn, settings, report, now)
 
 
 def why_nothing_ran(attached: list[StudyRecord], run: WindowRunRecord) -> str:
@@ -131,5 +144,7 @@ def _still_restoring(db: Database, window: WindowRecord, run: WindowRunRecord) -
 
 def _worked(db: Database, study: StudyRecord, run: WindowRunRecord) -> bool:
     span = morning.Span(run.opened_at, run.closes_at)
+    if morning.ended_before(study, span):
+        return False
     with db.read() as conn:
         return any(span.covers(t) for t in trials.list_trials(conn, study.id))

@@ -38,7 +38,7 @@ class Page(BaseModel, Generic[ItemT]):
 
 
 class StudyOut(BaseModel):
-    """A study. `links` name what can be read about it."""
+    """A study in a listing."""
 
     id: str
     name: str
@@ -159,6 +159,32 @@ class RequestOut(BaseModel):
     tokens_exact: bool
     """The server said for every chunk how many tokens it carried."""
     cached_tokens: int | None
+
+
+class SeriesOut(BaseModel):
+    """One quantity over time beside a trial: a gauge of the engine, or a GPU's memory, load, heat or power."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "source": "gpu0",
+                    "name": "power_w",
+                    "started_at": "2026-11-29T22:14:05Z",
+                    "times_s": [0.0, 2.0, 4.0],
+                    "values": [612.0, 618.5, None],
+                }
+            ]
+        }
+    )
+    source: str
+    """Who counted: `engine`, `gpu0`, `gpu1`, ..."""
+    name: str
+    """What, with its unit: `decode_tok_s`, `power_w`, ..."""
+    started_at: datetime
+    times_s: list[float]
+    """Seconds from `started_at`, one for each value."""
+    values: list[float | None]
 
 
 class ChangeOut(BaseModel):

@@ -5,6 +5,7 @@ What is served is `app.py`; what runs beside it (worker, nights) is started and 
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import signal
 import socket
@@ -22,7 +23,7 @@ from api import auth
 from api.app import create_app, stop_streams
 from api.settings import ApiSettings
 from optimizer.clock import SystemClock
-from optimizer.errors import BadInput, Problem
+from optimizer.errors import BadInput, Problem, RatchetError
 from optimizer.housekeeping import housekeeper
 from optimizer.rounds import Rounds
 from optimizer.settings import Settings
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 RESTORE_TIMEOUT_S = 3600.0
-"""At the end the worker restores home; that may take as long as the model needs to load, and is never cut short."""
+"""At the end the worker restores home, which takes as long as the model needs to load. Whoever has not done it by then
+leaves it to the guard on the host."""
 STREAM_GRACE_S = 5
+BACKLOG = 2048
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -104,6 +107,39 @@ def check_binding(db: Database, host: str) -> None:
     )
 
 
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that listen on every address of a name; port 0 takes a free one of the first.
+
+    Raises:
+        BadInput: the name or address is none of this machine.
+        RatchetError: the port is taken, or not for this user.
+    """
+    try:
+        asked = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise BadInput("cannot listen", [Problem("--host", "is no address or name of one", host)]) from error
+    found: list[socket.socket] = []
+    failure: OSError | None = None
+    for family, _, _, _, address in asked[:1] if port == 0 else asked:
+        try:
+            found.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
+        except OSError as error:
+            failure = error
+            if error.errno != errno.EADDRNOTAVAIL:  # a name may have an IPv6 address that this machine does not use
+                break
+    if failure is not None and (not found or failure.errno != errno.EADDRNOTAVAIL):
+        for sock in found:
+            sock.close()
+        if failure.errno == errno.EADDRNOTAVAIL:
+            raise BadInput("cannot listen", [Problem("--host", "is no address of this machine", host)]) from failure
+        reason = failure.strerror or str(failure)
+        raise RatchetError(
+            f"cannot listen on {host}, port {port}: {reason[:1].lower()}{reason[1:]}",
+            remedy="is `ratchet serve` running already? else choose another port with --port",
+        ) from failure
+    return found
+
+
 def serve(
     db: Database,
     settings: Settings,
@@ -117,9 +153,12 @@ def serve(
     """Serve until a signal; then end the streams, pause what runs and put home back. Returns the exit code.
 
     Raises:
-        BadInput: the address needs a key and there is none.
+        BadInput: the address needs a key and there is none, or it is none of this machine.
+        RatchetError: something else listens there.
     """
     check_binding(db, host)
+    # Before the worker begins: a service that cannot serve must not take a host's server away and put it back.
+    sockets = listen(host, port)
     api_settings = api_settings or ApiSettings()
     worker = _make_worker(db, settings) if with_worker else None
     names = LOOPBACK_NAMES | {host, *(n.lower() for n in api_settings.allowed_hosts)}
@@ -133,8 +172,6 @@ def serve(
     )
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         log_config=None,
         access_log=False,
         proxy_headers=False,
@@ -156,7 +193,7 @@ def serve(
         nights.start()
         keeper.start()
         try:
-            server.run()
+            server.run(sockets)
         finally:
             nights.stop()
             keeper.stop()

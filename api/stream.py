@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import structlog
 
@@ -37,7 +37,7 @@ class EventHub:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def follow(self, study_id: str | None, after_id: int) -> AsyncIterator[EventRecord | None]:
+    async def follow(self, study_id: str | None, after_id: int) -> AsyncGenerator[EventRecord | None, None]:
         """Yield events after `after_id` for ever; None when nothing happened for a while (send a comment then)."""
         queue: asyncio.Queue[EventRecord | None] = asyncio.Queue(QUEUE_LENGTH)
         self._listeners.add(queue)
@@ -54,6 +54,7 @@ class EventHub:
                 try:
                     event = await asyncio.wait_for(queue.get(), KEEPALIVE_S)
                 except TimeoutError:
+                    self._ensure_poller()  # one that died would leave this listener without news for ever
                     yield None
                     continue
                 if event is None:
@@ -91,16 +92,19 @@ class EventHub:
 
     async def _poll(self) -> None:
         """Read what is new and hand it to every listener; ends by itself when the last listener has gone."""
-        last = await asyncio.to_thread(self._newest)
-        # Between a listener's own first reading and this one nothing may fall through.
-        for queue in self._listeners:
-            _lag(queue)
+        last: int | None = None
         while self._listeners and not self._closed:
-            await asyncio.sleep(self._poll_s)
             try:
+                if last is None:
+                    last = await asyncio.to_thread(self._newest)
+                    # Between a listener's own first reading and this one nothing may fall through.
+                    for queue in self._listeners:
+                        _lag(queue)
+                await asyncio.sleep(self._poll_s)
                 found = await asyncio.to_thread(self._read, last, None, BACKLOG_PAGE)
             except StorageError as error:
                 log.warning("events.unreadable", error=str(error))
+                await asyncio.sleep(self._poll_s)
                 continue
             for event in found:
                 last = event.id

@@ -17,6 +17,8 @@ from storage.records import (
     KeyRecord,
     LeaseRecord,
     MeasurementRecord,
+    RequestRecord,
+    SeriesRecord,
     StudyRecord,
     TrialRecord,
     VerdictRecord,
@@ -49,7 +51,7 @@ def study_detail(record: StudyRecord, counts: dict[str, int]) -> JsonObject:
 
 def trial(record: TrialRecord, spec: JsonObject, base: TrialRecord | None) -> JsonObject:
     """A trial in a listing; `base` is the study's first baseline, `spec` its specification."""
-    data = dict(vars(record))
+    data = {**vars(record), **launch.shown_flags(vars(record))}
     for hidden in ("run_id", "optuna_number", "told", "fence", "running_config"):
         data.pop(hidden)
     data["changed"] = launch.changed_parameters(record, base, spec)
@@ -62,7 +64,7 @@ def trial_detail(
 ) -> JsonObject:
     """A trial with its measurements."""
     return trial(record, spec, base) | {
-        "running_config": finite(record.running_config),
+        "running_config": finite({**vars(record), **launch.shown_flags(vars(record))}["running_config"]),
         "measurements": [measurement(m) for m in found],
     }
 
@@ -74,6 +76,18 @@ def measurement(record: MeasurementRecord) -> JsonObject:
     data.pop("id")
     clean: JsonObject = finite(data)
     return clean
+
+
+def request(record: RequestRecord) -> JsonObject:
+    """One raw request of a measurement."""
+    clean: JsonObject = finite(asdict(record))
+    return clean
+
+
+def series(record: SeriesRecord) -> JsonObject:
+    """One quantity over time."""
+    names = ("source", "name", "started_at", "times_s", "values")
+    return {n: finite(getattr(record, n)) for n in names}
 
 
 def verdict_look(record: VerdictRecord) -> JsonObject:

@@ -54,7 +54,7 @@ def confirm(run: StudyRun, attempt: Attempt) -> None:
         steps = last_looks(run, finalists, out)
         if steps is None:
             return  # the last host to end judges
-        winner = winner_of(finalists, steps, out)
+        winner = winner_of(finalists, steps, excluded(run, finalists))  # others may have excluded one meanwhile
         if winner is None or not soak_is_due(run, winner.key):
             conclude(run, finalists, steps)
             return

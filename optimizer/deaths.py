@@ -5,6 +5,7 @@ Decides when a death is looked for and when the kernel is asked; what the texts 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -16,6 +17,9 @@ from optimizer.remote import kernel, process
 from optimizer.remote.base import HostLink, RunningServer, ServerStatus
 
 POLL_S = 0.5
+OF_THE_SETTINGS = frozenset({"kernel_not_compiled", "unsupported_model", "model_not_found"})
+"""What is missing on the host or in the release: for a server that differs from one that ran there, by its settings."""
+_IMPORTS = re.compile(r"\b(?:Import|ModuleNotFound)Error\b")
 
 
 def raise_if_dead(
@@ -80,6 +84,18 @@ def raise_if_killed(
         failure = explained(engine_name, log_text, None, plan.expected, phase=phase, kernel_log=kernel_log)
         if failure.explanation.label == "killed_host_oom":
             raise failure
+
+
+def beside_a_baseline(explanation: Explanation) -> Explanation:
+    """Blame what a candidate lacks on its settings, since the baseline ran on the same host with what is there.
+
+    A kernel, a package or a file that only this candidate needs must neither end the study nor be asked for again.
+    """
+    imports = explanation.label == "environment_broken" and any(map(_IMPORTS.search, explanation.evidence))
+    if explanation.retry or not (imports or explanation.label in OF_THE_SETTINGS):
+        return explanation
+    summary = f"{explanation.summary} (the baseline runs here: only these settings need it)"
+    return replace(explanation, summary=summary, blame=Blame.CONFIG, stop_study=False)
 
 
 def explained(

@@ -65,14 +65,14 @@ def report_guard(run: StudyRun) -> None:
     """Show what the guard did on the host while nobody was looking, once."""
     with run.db.read() as conn:
         record = hosts.get(conn, run.host.name)
-    seen = str(record.facts.get("guard_seen_at", ""))
+    seen = record.facts.get("guard_seen")
     entries = guard.history(run.link, run_dir=run.host.run_dir, deadline=Deadline.after(30))
-    fresh = [e for e in entries if str(e.get("at", "")) > seen]
+    fresh = entries[entries.index(seen) + 1 :] if seen in entries else entries  # the host's clock may have been set
     for entry in fresh:
         if entry.get("event") not in {"armed", "done"}:
             run.say("guard", **{str(k): v for k, v in entry.items()})
     if fresh:
-        facts = {**record.facts, "guard_seen_at": str(fresh[-1].get("at", ""))}
+        facts = {**record.facts, "guard_seen": fresh[-1]}
         with run.db.write() as conn:
             hosts.update(conn, run.host.name, facts=facts)
 

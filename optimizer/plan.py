@@ -14,6 +14,7 @@ from optimizer.clock import Deadline
 from optimizer.engines.base import Config, Effective, FlagValue, LaunchPlan
 from optimizer.models import judge
 from optimizer.remote import facts
+from optimizer.remote.launcher import masked_argv
 from optimizer.run import StudyRun
 
 MASK = "****"
@@ -72,10 +73,10 @@ def argv_to_keep(plan: LaunchPlan, run: StudyRun) -> tuple[str, ...]:
 
 
 def command_line(plan: LaunchPlan) -> str:
-    """Render a plan as one line that can be pasted into a shell; values of secret variables are masked."""
+    """Render a plan as one line that can be pasted into a shell; values of secret variables and flags are masked."""
     env, _ = split_plan_env(plan)
     parts = [f"{k}={shlex.quote(v)}" for k, v in env.items()]
-    line = " ".join([*parts, *(shlex.quote(a) for a in plan.argv)])
+    line = " ".join([*parts, *(shlex.quote(a) for a in masked_argv(plan.argv))])
     return f"cd {shlex.quote(plan.cwd)} && {line}" if plan.cwd and plan.cwd != "~" else line
 
 

@@ -233,8 +233,8 @@ def _refuse_strangers(status: ServerStatus, plan: LaunchPlan) -> None:
     strangers = set(status.listening_pids) - set(status.pids)
     if strangers:
         raise WrongServer(
-            f"process {min(strangers) or 'of another user'} listens on port {plan.port}, and we did not start it",
-            remedy="stop that server or choose another port",
+            f"process {min(strangers) or 'that we may not see'} listens on port {plan.port}, and is not known as ours",
+            remedy="stop that server or choose another port; a program with capabilities of its own hides from us",
         )
 
 

@@ -1,11 +1,13 @@
 """Something that is done again and again in the background, until it is stopped.
 
-Decides only when; a database that is away is waited for. What a round does must bear to be cut off at any point.
+Decides only when; a database that is away is waited for, and a round that crashes is logged and followed by the next.
+What a round does must bear to be cut off at any point.
 """
 
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 
 import structlog
@@ -44,5 +46,8 @@ class Rounds:
             try:
                 self._once()
             except StorageError as error:
-                log.warning(f"{self._name}.database_unavailable", error=str(error))
+                log.warning("round.database_unavailable", of=self._name, error=str(error))
+            except Exception:  # noqa: BLE001 - see below
+                # The boundary of a thread that nobody watches: one bad row must not end every night to come.
+                log.error("round.crashed", of=self._name, traceback=traceback.format_exc())
             wait_s = self._every_s

@@ -91,7 +91,7 @@ def run_trial(run: StudyRun, proposal: Proposal) -> TrialRecord:
         else:
             outcome = serve_and_measure(run, proposal, planned.plan, steps)
     except ServerFailed as failure:
-        outcome = failed(failure.explanation, proposal.attempt)
+        outcome = failed(explained_beside_the_baseline(run, proposal, failure.explanation), proposal.attempt)
     except RequestsFailed as failure:
         outcome = failed(unexplained(run, failure, Blame.ENGINE), proposal.attempt)
     except (BenchmarkFailed, WrongServer) as failure:
@@ -228,6 +228,13 @@ def rejected(run: StudyRun, planned: Planned) -> Outcome:
 def unexplained(run: StudyRun, failure: RatchetError, blame: Blame) -> Explanation:
     """Return the explanation of a failure that shows in no log."""
     return Explanation("unknown", run.engine.name, failure.message, failure.remedy, blame=blame, retry=True)
+
+
+def explained_beside_the_baseline(run: StudyRun, proposal: Proposal, explanation: Explanation) -> Explanation:
+    """Explain the failure of a candidate in the light of a baseline that ran on this host in this study."""
+    if proposal.as_home or not evidence.read(run).complete("baseline"):
+        return explanation
+    return deaths.beside_a_baseline(explanation)
 
 
 def failed(explanation: Explanation, attempt: int) -> Outcome:

@@ -62,7 +62,7 @@ def create(db: Database, spec: StudySpec, *, now: datetime) -> StudyRecord:
     """Store a new study in state `created`, and its host when the spec carries one inline.
 
     Raises:
-        Conflict: the name is taken.
+        Conflict: the name is taken, or a host that a study uses now is described anew.
         NotFound: the named host is not registered, or there is no such window.
     """
     record = StudyRecord(
@@ -101,26 +101,22 @@ def window_id_of(conn: Any, window: str | None) -> str | None:
         raise NotFound(f"no window {window!r}", remedy="`ratchet window list` shows all") from error
 
 
-def change(
-    db: Database, study_id: str, *, window: str | None = None, priority: int | None = None, now: datetime
+def change_in(
+    conn: Any, record: StudyRecord, *, window: str | None = None, priority: int | None = None, now: datetime
 ) -> StudyRecord:
-    """Let a study work in another window only (with an empty name, at any time), or change its priority.
+    """Give a study another window (an empty name: none, it works at any time) or priority, as part of a transaction.
 
     Raises:
-        NotFound: there is no such study or window.
         Conflict: it is finished.
+        NotFound: there is no such window.
     """
-    record = get(db, study_id)
     if record.state == S.FINISHED:
         raise Conflict(f"study {record.name} is finished", remedy="create a new one")
-    with db.write() as conn:
-        if window is not None:
-            found = window_id_of(conn, window)
-            studies.update(conn, record.id, window_id=found, spec={**record.spec, "window": window or None})
-            look_anew(conn, [record.id], now)
-        if priority is not None:
-            studies.update(conn, record.id, priority=priority)
-        return studies.get(conn, record.id)
+    fields: dict[str, Any] = {} if priority is None else {"priority": priority}
+    if window is not None:
+        fields |= {"window_id": window_id_of(conn, window), "spec": {**record.spec, "window": window or None}}
+        look_anew(conn, [record.id], now)
+    return studies.update(conn, record.id, **fields) if fields else record
 
 
 def look_anew(conn: Any, study_ids: Iterable[str], now: datetime) -> None:
@@ -146,6 +142,12 @@ def _register(conn: Any, entry: HostEntry, now: datetime) -> None:
     if known is None:
         hosts.put(conn, HostRecord(name=entry.name, entry=data, created_at=now))
     elif known.entry != data:
+        using = studies.list_studies(conn, limit=1, host=entry.name, state=ACTIVE)
+        if using:
+            raise Conflict(
+                f"host {entry.name} is used by {using[0].name}, and described otherwise than here",
+                remedy="wait until that study is through, or name the registered host only",
+            )
         hosts.update(conn, known.name, entry=data)
 
 

@@ -177,7 +177,10 @@ def _base(url: str) -> str:
     except ValueError:
         good = False
     if not good or parts.query or parts.fragment or parts.username is not None:
-        raise BadInput("bad URL", [Problem("URL", "is not the address of a server", url, "http://host:port")])
+        raise BadInput(
+            "bad URL",
+            [Problem("URL", "must begin with http:// or https://, then name a host", url, "http://host:8000")],
+        )
     url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
     for path in PATHS:
         url = url.removesuffix(path)

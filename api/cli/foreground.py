@@ -116,7 +116,8 @@ def run_in_foreground(
 ) -> StudyRecord:
     """Start (or resume) a study and work on it here until it ends."""
     log_quietly()
-    if study.state != StudyState.FINISHED:
+    if study.state not in {StudyState.FINISHED, StudyState.STOPPING}:
+        # One that was asked to stop when its process died has its home put back first, by the same code.
         studies.start(db, study.id, now=SystemClock().now())
     planned = spec.baseline.restarts + spec.budget.trials + spec.budget.trials // 8 + spec.budget.confirm_restarts
     view = View(db, study.id, planned)

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from api.cli.output import print_json, say
 from api.cli.tables import print_table
 from optimizer.errors import BadInput, Conflict, NotFound, Problem
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from api.answers import KeyMade, KeyOut
 
 F = TypeVar("F", bound=Callable[..., Any])
 SCOPES = ("viewer", "operator", "admin")
@@ -126,8 +131,8 @@ def _scopes(text: str) -> list[str]:
     return scopes
 
 
-def _create_here(name: str, scopes: list[str], expires_days: float | None, db_url: str | None) -> dict[str, Any]:
-    from api import auth, views
+def _create_here(name: str, scopes: list[str], expires_days: float | None, db_url: str | None) -> KeyMade:
+    from api import auth, schemas, views
     from api.cli.database import open_migrated, settings_for
     from optimizer.clock import SystemClock
     from optimizer.spec import STUDY_NAME
@@ -148,11 +153,16 @@ def _create_here(name: str, scopes: list[str], expires_days: float | None, db_ur
         raise Conflict(error.message, remedy=error.remedy) from error
     finally:
         db.close()
-    return views.key(record, now) | {"key": text}
+    return cast("KeyMade", _as_answered(schemas.KeyMade, views.key(record, now) | {"key": text}))
 
 
-def _list_here(db_url: str | None) -> list[dict[str, Any]]:
-    from api import views
+def _as_answered(model: type[BaseModel], data: dict[str, Any]) -> Any:
+    """Return what the service would answer: the same fields, times as the same text."""
+    return model.model_validate(data).model_dump(mode="json")
+
+
+def _list_here(db_url: str | None) -> list[KeyOut]:
+    from api import schemas, views
     from api.cli.database import open_migrated, settings_for
     from optimizer.clock import SystemClock
     from storage import keys
@@ -160,13 +170,14 @@ def _list_here(db_url: str | None) -> list[dict[str, Any]]:
     db = open_migrated(settings_for(db_url))
     try:
         with db.read() as conn:
-            return [views.key(k, SystemClock().now()) for k in keys.list_keys(conn)]
+            now = SystemClock().now()
+            return [_as_answered(schemas.KeyOut, views.key(k, now)) for k in keys.list_keys(conn)]
     finally:
         db.close()
 
 
-def _revoke_here(key_id: str, db_url: str | None) -> dict[str, Any]:
-    from api import views
+def _revoke_here(key_id: str, db_url: str | None) -> KeyOut:
+    from api import schemas, views
     from api.cli.database import open_migrated, settings_for
     from optimizer.clock import SystemClock
     from storage import keys
@@ -176,7 +187,8 @@ def _revoke_here(key_id: str, db_url: str | None) -> dict[str, Any]:
     now = SystemClock().now()
     try:
         with db.write() as conn:
-            return views.key(keys.revoke(conn, keys.get(conn, key_id).id, now), now)
+            gone = keys.revoke(conn, keys.get(conn, key_id).id, now)
+            return cast("KeyOut", _as_answered(schemas.KeyOut, views.key(gone, now)))
     except Missing as error:
         raise NotFound(error.message, remedy=error.remedy) from error
     finally:

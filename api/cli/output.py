@@ -13,8 +13,14 @@ from storage.errors import StorageError
 
 
 def print_json(document: Any) -> None:
-    """Print one JSON document on stdout."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, default=str) + "\n")
+    """Print one JSON document on stdout; numbers that JSON cannot write are null."""
+    try:
+        text = json.dumps(document, indent=2, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        from api.reports.export import finite  # here: hardly ever needed, and slow to import
+
+        text = json.dumps(finite(document), indent=2, ensure_ascii=False, default=str)
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 

@@ -32,6 +32,11 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
 
 
+def json_format_option(command: F) -> F:
+    """Add `--json` to a command that has `--format`."""
+    return click.option("--json", "as_json", is_flag=True, help="The same as --format json.")(command)
+
+
 def connect(api: str, key: str | None) -> Ratchet:
     """Return a client.
 

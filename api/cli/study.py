@@ -8,9 +8,12 @@ from typing import Any
 
 import click
 
+from api.answers import StudyOut
 from api.cli.output import print_json, say, tell_removed
-from api.cli.remote import api_options, connect, json_option
+from api.cli.remote import api_options, connect, json_format_option, json_option
 from api.cli.tables import print_table
+from api.client import Ratchet
+from optimizer.errors import BadInput, Problem
 from optimizer.spec import load_yaml, read_text
 
 OWN_FILES = {"optuna": ".optuna.db", "whole": ".ratchet.gz"}
@@ -93,7 +96,7 @@ def _steering(name: str, text: str) -> None:
     @json_option
     def steer(study_id: str, wait: bool, api: str, key: str | None, as_json: bool) -> None:
         with connect(api, key) as ratchet:
-            found = getattr(ratchet, name)(study_id)
+            found: StudyOut = getattr(ratchet, name)(study_id)
             if wait:
                 found = _follow(ratchet, found)
         if as_json:
@@ -140,8 +143,10 @@ def watch(study_id: str, after: int, api: str, key: str | None, as_json: bool) -
 )
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="A file; default: NAME.html here, else stdout.")
 @api_options
-def report(study_id: str, form: str, output: Path | None, api: str, key: str | None) -> None:
+@json_format_option
+def report(study_id: str, form: str, output: Path | None, api: str, key: str | None, as_json: bool) -> None:
     """Write the report of a study."""
+    form = "json" if as_json else form
     with connect(api, key) as ratchet:
         name = ratchet.study(study_id)["name"]
         text = ratchet.report(study_id, form)
@@ -167,8 +172,10 @@ def report(study_id: str, form: str, output: Path | None, api: str, key: str | N
     help="A file; default: stdout (optuna: NAME.optuna.db, whole: NAME.ratchet.gz).",
 )
 @api_options
-def export(study_id: str, form: str, output: Path | None, api: str, key: str | None) -> None:
+@json_format_option
+def export(study_id: str, form: str, output: Path | None, api: str, key: str | None, as_json: bool) -> None:
     """Export a study as CSV, JSON, a SQLite file that Optuna opens, or whole: what `ratchet study import` reads."""
+    form = "json" if as_json else form
     with connect(api, key) as ratchet:
         name = ratchet.study(study_id)["name"]
         content = ratchet.export(study_id, form)
@@ -223,13 +230,14 @@ def change(study_id: str, priority: int | None, window: str | None, api: str, ke
         click.echo(f"{found['name']}  priority {found['priority']}  window {window or found['window_id'] or '-'}")
 
 
-def _follow(ratchet: Any, found: dict[str, Any], *, after: int | None = None) -> dict[str, Any]:
+def _follow(ratchet: Ratchet, found: StudyOut, *, after: int = 0) -> StudyOut:
     """Tell events on stderr until the study has ended; returns it as it is then."""
-    start = 0 if after is None else after
-    for event in ratchet.events(found["id"], after=start):
+    if found["state"] in ENDED:
+        return found  # nothing may happen any more, and retention may have removed the event of its end
+    for event in ratchet.events(found["id"], after=after):
         say(_line(event.kind, event.data))
         if event.kind == "study" and event.data.get("state") in ENDED:
-            current: dict[str, Any] = ratchet.study(found["id"])
+            current = ratchet.study(found["id"])
             # Old endings are told again when a study was resumed; only the present state counts.
             if current["state"] in ENDED:
                 return current
@@ -247,11 +255,15 @@ def _write(content: bytes, output: Path | None) -> None:
         sys.stdout.buffer.write(content)
         sys.stdout.flush()
     else:
-        output.write_bytes(content)
+        try:
+            output.write_bytes(content)
+        except OSError as error:
+            problem = Problem("--output", error.strerror or str(error), str(output))
+            raise BadInput("the file cannot be written", [problem]) from error
         say(f"wrote {output}")
 
 
-def _trials(found: dict[str, Any]) -> str:
+def _trials(found: StudyOut) -> str:
     counts = found["trials"]
     done = counts.get("complete", 0) + counts.get("pruned", 0)
     return f"{sum(counts.values())} starts, {done} measured" if counts else "no starts yet"

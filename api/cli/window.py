@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
+from api.answers import OpeningOut, WindowOut, WindowRunOut
 from api.cli.output import print_json, say, tell_removed
-from api.cli.remote import api_options, connect, json_option
+from api.cli.remote import api_options, connect, json_format_option, json_option
 from api.cli.tables import print_table
 
 
@@ -86,10 +85,11 @@ def list_windows(api: str, key: str | None, as_json: bool) -> None:
     help="Form of the report.",
 )
 @api_options
-def report(name: str, local_date: str, form: str, api: str, key: str | None) -> None:
+@json_format_option
+def report(name: str, local_date: str, form: str, api: str, key: str | None, as_json: bool) -> None:
     """Print the morning report of the night that began on DATE (2026-11-29)."""
     with connect(api, key) as ratchet:
-        click.echo(ratchet.night(name, local_date, form).rstrip("\n"))
+        click.echo(ratchet.night(name, local_date, "json" if as_json else form).rstrip("\n"))
 
 
 @window.command()
@@ -103,7 +103,7 @@ def remove(name: str, api: str, key: str | None, as_json: bool) -> None:
     tell_removed(name, as_json)
 
 
-def _next(window: dict[str, Any]) -> str:
+def _next(window: WindowOut) -> str:
     if not window["enabled"]:
         return "off"
     if window["open_now"]:
@@ -111,11 +111,11 @@ def _next(window: dict[str, Any]) -> str:
     return _opening(window["next_openings"][0]) if window["next_openings"] else "never"
 
 
-def _opening(opening: dict[str, Any]) -> str:
+def _opening(opening: OpeningOut) -> str:
     return f"{opening['opens_local']} to {opening['closes_local']}"
 
 
-def _last(runs: list[dict[str, Any]]) -> str:
+def _last(runs: list[WindowRunOut]) -> str:
     if not runs:
         return "-"
     reason = f": {runs[0]['reason']}" if runs[0]["reason"] else ""

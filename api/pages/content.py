@@ -85,7 +85,7 @@ def study_page(use: Services, record: StudyRecord) -> Context:
     """Everything of the page of one study."""
     with use.db.read() as conn:
         last = events.last_id(conn, study_id=record.id)
-        recent = events.since(conn, max(0, events.last_id(conn) - 50 * FEED), study_id=record.id, limit=50 * FEED)
+        recent = events.since(conn, max(0, last - 50 * FEED), study_id=record.id, limit=50 * FEED)
     data = build.collect(use.db, record.id, with_measurements=False)
     study, verdict = data.study, data.verdict or {}
     live = next((t for t in reversed(data.trials) if t.state in LIVE), None)

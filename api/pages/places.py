@@ -23,7 +23,7 @@ def host_list(use: Services) -> list[Context]:
     now = use.now()
     with use.db.read() as conn:
         found = [
-            (h, leases.get(conn, h.name), studies.list_studies(conn, host=h.name, state=list(QUEUE)))
+            (h, leases.get(conn, h.name), studies.list_studies(conn, limit=None, host=h.name, state=list(QUEUE)))
             for h in hosts.list_hosts(conn)
         ]
     shown = []

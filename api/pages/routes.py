@@ -11,6 +11,7 @@ from urllib.parse import quote
 from zoneinfo import available_timezones
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Query, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
@@ -18,7 +19,7 @@ from starlette.types import Scope
 
 from api import auth, paging, views
 from api.auth import COOKIE, SESSION_TTL, KeyScope, Principal
-from api.deps import Use, authorise, client_address, identify
+from api.deps import Use, authorise, failing_address, identify
 from api.pages import content, places, starters, trial
 from api.problems import ApiProblem, status_of
 from api.reports.html import environment
@@ -126,7 +127,7 @@ def login(
     next: Annotated[str, Form(max_length=500)] = "/",  # noqa: A002
 ) -> Response:
     """Trade a key for a cookie."""
-    client = client_address(request)
+    client = failing_address(request)
     use.limit.check(client)
     record = auth.find_key(use.db, key.strip(), use.now())
     if record is None:
@@ -212,7 +213,7 @@ def install(app: FastAPI) -> None:
                 return answer
             return _error_page(error)
 
-    for kind in (ApiProblem, RatchetError, StorageError, HTTPException):
+    for kind in (ApiProblem, RatchetError, StorageError, HTTPException, RequestValidationError):
         as_page(kind)
 
 
@@ -222,6 +223,8 @@ def _error_page(error: Exception) -> Response:
         status, detail = error.status, error.detail
     elif isinstance(error, HTTPException):
         status, detail = error.status_code, "There is no such page." if error.status_code == 404 else str(error.detail)
+    elif isinstance(error, RequestValidationError):
+        status, detail = 404, "There is no such page."
     elif isinstance(error, Missing):
         status, detail = 404, error.message
     elif isinstance(error, RatchetError):

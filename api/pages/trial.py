@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from api.deps import Services
@@ -35,9 +36,10 @@ def trial_page(use: Services, study: StudyRecord, number: int) -> Context:
     timings = [(k.removesuffix("_s").replace("stage:", "  "), v) for k, v in record.timings.items()]
     return {
         "study": study,
-        "trial": record,
+        "trial": replace(record, **launch.shown_flags(vars(record))),
         "changed": launch.changed_parameters(record, base[0] if base else None, study.spec),
         "measured": measured,
+        "requests": len(requests),
         "samples": [sample(r) for r in requests[:SHOWN_SAMPLES]],
         "series": series_plots(found),
         "timings": timings,

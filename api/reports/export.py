@@ -38,7 +38,7 @@ def document(data: StudyReportData) -> dict[str, Any]:
             "failures": [asdict(g) for g in html.failures(data)],
             "seconds_by_phase": data.seconds_by_phase(),
         },
-        "trials": [asdict(t) for t in data.trials],
+        "trials": [asdict(t) | launch.shown_flags(vars(t)) for t in data.trials],
         "measurements": [asdict(m) for m in data.measurements],
         "verdicts": [asdict(v) for v in data.verdicts],
     }

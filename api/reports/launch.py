@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from optimizer.remote.launcher import masked_argv, masked_flags
 from storage.records import TrialRecord
 
 IDENTITY = frozenset({"--alias", "--served-model-name", "--port", "--host", "--metrics", "--enable-metrics"})
@@ -100,14 +101,23 @@ def home_line(home: Mapping[str, Any] | None) -> str:
     if not home:
         return ""
     argv = home.get("argv") or home.get("command") or []
-    return shlex.join(str(a) for a in argv) if argv else str(home.get("systemd_unit") or "")
+    return shlex.join(masked_argv([str(a) for a in argv])) if argv else str(home.get("systemd_unit") or "")
 
 
 def shown_home(home: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the original server without the values of its variables: they come from a live process, maybe secret."""
+    """Return the original server without what may be secret: it comes from a live process.
+
+    Of its variables only the names are left, and values of flags such as `--api-key` are masked.
+    """
     if home is None:
         return None
-    return {k: v for k, v in home.items() if k != "env"} | {"env_names": sorted(home.get("env") or {})}
+    words = {k: masked_argv([str(a) for a in home[k]]) for k in ("argv", "command") if home.get(k)}
+    return {k: v for k, v in home.items() if k != "env"} | words | {"env_names": sorted(home.get("env") or {})}
+
+
+def shown_flags(trial: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial's configurations with the secrets masked that its server was given, or tells of itself."""
+    return {k: masked_flags(trial[k]) for k in ("params", "effective", "running_config") if trial.get(k)}
 
 
 def changed_parameters(trial: TrialRecord, base: TrialRecord | None, spec: Mapping[str, Any]) -> dict[str, Any]:

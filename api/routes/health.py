@@ -27,7 +27,7 @@ def healthz() -> Any:
 @router.get("/readyz", response_model=HealthOut, responses={503: problems()[503]})
 def readyz(use: Use) -> Any:
     """Say whether the database answers with the right schema and the worker, if there is one, is alive."""
-    checks = {"database": _database(use), "worker": "none here" if use.worker is None else "ok"}
+    checks = {"database": _database(use), "worker": _worker(use)}
     if use.stopping.is_set():
         checks["service"] = "is shutting down"
     bad = [f"{name}: {text}" for name, text in checks.items() if text not in {"ok", "none here"}]
@@ -44,6 +44,12 @@ def readyz(use: Use) -> Any:
 def metrics(use: Use, _: Viewer) -> Response:
     """Figures for Prometheus."""
     return Response(exposition(use), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _worker(use: Use) -> str:
+    if use.worker is None:
+        return "none here"
+    return "ok" if use.worker.alive() else "has ended; the log says why, restart the service"
 
 
 def _database(use: Use) -> str:

@@ -95,12 +95,12 @@ def get_study(study_id: str, response: Response, use: Use, _: Viewer) -> Any:
 @router.patch("/studies/{study_id}", response_model=StudyDetail, responses=problems(404, 409, 412))
 def change_study(study_id: str, body: StudyPatch, request: Request, response: Response, use: Use, _: Operator) -> Any:
     """Change the priority or the window of a study that is not finished."""
-    record = verbs.get(use.db, study_id)
-    etags.check(request, record.version)
-    record = verbs.change(use.db, record.id, window=body.window, priority=body.priority, now=use.now())
-    use.wake_worker()
-    with use.db.read() as conn:
+    with use.db.write() as conn:  # one transaction: nobody edits between the check and the change
+        record = studies.get(conn, study_id)
+        etags.check(request, record.version)
+        record = verbs.change_in(conn, record, window=body.window, priority=body.priority, now=use.now())
         counts = trials.count_by_state(conn, record.id)
+    use.wake_worker()
     response.headers["ETag"] = etags.tag(record.version)
     return views.study_detail(record, counts)
 

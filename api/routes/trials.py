@@ -1,10 +1,10 @@
-"""Trials of a study: listing, one with everything recorded, its server's log, its raw requests."""
+"""Trials of a study: listing, one with everything recorded, its server's log, raw requests, samples over time."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import PlainTextResponse
@@ -13,16 +13,16 @@ from api import paging, views
 from api.deps import Use, Viewer
 from api.documented import problems
 from api.idempotency import ApiRoute
-from api.reports.export import finite
-from api.schemas import Page, RequestOut, TrialDetail, TrialOut
+from api.schemas import Page, RequestOut, SeriesOut, TrialDetail, TrialOut
 from optimizer import studies as verbs
-from storage import logs, measurements, trials
+from storage import logs, measurements, series, trials
 from storage.errors import Missing
 from storage.records import TrialRecord
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"], route_class=ApiRoute)
 Number = Annotated[int, Path(ge=0, le=2**31 - 1, description="The trial's number, from 0")]
 LOG_TAIL_MAX = 64 << 20
+RecordT = TypeVar("RecordT")
 
 
 class TrialState(StrEnum):
@@ -125,10 +125,40 @@ def get_trial_requests(
     with use.db.read() as conn:
         trials.get(conn, study.id, number)
         found = measurements.requests_of(conn, study.id, number)
+    return _counted_page(found, views.request, limit, after)
+
+
+@router.get("/trials/{number}/series", response_model=Page[SeriesOut], responses=problems(404))
+def get_trial_series(
+    study_id: str,
+    number: Number,
+    use: Use,
+    _: Viewer,
+    limit: paging.Limit = paging.DEFAULT_LIMIT,
+    after: paging.After = None,
+    source: Annotated[
+        str | None, Query(max_length=100, description="Only of this source", examples=["engine", "gpu0"])
+    ] = None,
+) -> Any:
+    """Read what was sampled beside a trial by source and name: the engine's telemetry, and the GPUs.
+
+    Empty when nothing was sampled, or retention removed it.
+    """
+    study = verbs.get(use.db, study_id)
+    with use.db.read() as conn:
+        trials.get(conn, study.id, number)
+        found = series.for_trial(conn, study.id, number, source=source)
+    return _counted_page(found, views.series, limit, after)
+
+
+def _counted_page(
+    found: list[RecordT], view: Callable[[RecordT], views.JsonObject], limit: int, after: str | None
+) -> views.JsonObject:
+    """Return a page of what is read whole; its cursor counts records."""
     start = max(0, paging.decode_int(after) or 0)
-    page = [finite(asdict(r)) for r in found[start : start + limit]]
-    end = start + len(page)
-    return {"items": page, "next": paging.encode(end) if end < len(found) else None}
+    end = start + limit
+    items = [view(record) for record in found[start:end]]
+    return {"items": items, "next": paging.encode(end) if end < len(found) else None}
 
 
 def first_baseline(conn: Any, study_id: str) -> TrialRecord | None:

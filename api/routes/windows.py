@@ -79,9 +79,9 @@ def change_window(
     window_id: str, body: WindowPatch, request: Request, response: Response, use: Use, _: Operator
 ) -> Any:
     """Switch a window on or off."""
-    record = _get(use, window_id)
-    etags.check(request, record.version)
     with use.db.write() as conn:
+        record = windows.get(conn, window_id)
+        etags.check(request, record.version)
         record = windows.update(conn, record.id, enabled=body.enabled)
         waiting = studies.list_studies(conn, limit=None, window_id=record.id, state=StudyState.WAITING_WINDOW)
         verbs.look_anew(conn, [s.id for s in waiting], use.now())

@@ -166,7 +166,7 @@ class ScriptedServer:
         elif path == "/v1/models":
             self._answer(connection, 200, json.dumps({"data": [{"id": "itl=0.001"}]}))
         else:
-            self._answer(connection, 200, "{}")
+            self._answer(connection, 404 if path == "/none" else 200, "{}")
 
     def _connections(self) -> list[Connection]:
         return [key.data for key in self.selector.get_map().values() if key.data is not None]

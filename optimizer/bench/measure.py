@@ -28,6 +28,10 @@ from optimizer.errors import BenchmarkFailed, RequestsFailed
 FOREIGN_SHARE = 0.02
 FOREIGN_TOKENS = 32
 """Tokens beyond our own that a counter may show: health probes of a few tokens, and rounding of what a share is."""
+NO_COUNTERS = (
+    "the server's counters ({path}) could not be read: whether others used it is not known, nor its queue; "
+    "start it with its metrics switched on"
+)
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,8 @@ def _level(run: _Run, client: LoadClient, concurrency: int, incumbent: Mapping[s
     after = scrape.counters(run.url, engine.metrics_path(), run.headers)
     _mark(run)
     _refuse_failures(samples, workload, f"level {concurrency}")
+    if engine.metrics_path() and None in (before, after):
+        run.warnings.append(NO_COUNTERS.format(path=engine.metrics_path()))
     if not stats.aborted:
         _refuse_foreign_load(before, after, samples)
     ended_early = watch.reason if stats.aborted else ""

@@ -19,6 +19,9 @@ class Dispatcher(Protocol):
     def wake(self) -> None:
         """Look for work now."""
 
+    def alive(self) -> bool:
+        """Say whether it looks for work."""
+
     def stop(self, timeout_s: float = 120.0) -> bool:
         """Pause what runs, wait until home is back everywhere, and end. False when that took too long."""
 

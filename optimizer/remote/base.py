@@ -85,7 +85,7 @@ class HostLink(Protocol):
 class HomeServer:
     """The server that the host's owner runs, as it is started again when Ratchet is done.
 
-    Either `argv` (with `env`, `cwd`, `user`) or `systemd_unit` is given. `url` answers when it is ready.
+    Either `argv` (with `env`, `cwd`, `user`, `umask`) or `systemd_unit` is given; `docker:NAME` there is a container.
     """
 
     argv: tuple[str, ...] = ()
@@ -100,6 +100,8 @@ class HomeServer:
     pid: int = 0
     start_ticks: int = 0
     """The process that was found, so that it is recognised even when it does not listen; 0 when not known."""
+    umask: str = ""
+    """In octal; empty stands for that of the login."""
 
 
 @dataclass(frozen=True)

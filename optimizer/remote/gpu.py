@@ -95,22 +95,36 @@ def still_held(gpus: Sequence[Gpu], before: Mapping[int, int]) -> dict[int, int]
     return {index: mib for index, mib in extra.items() if mib > TOLERANCE_MIB}
 
 
+def _unseen(link: HostLink, gpus: Sequence[Gpu], before: Mapping[int, int]) -> NeedsAttention | None:
+    """A GPU that nvidia-smi does not tell of any more (a driver that broke, a card off the bus) is no memory back."""
+    missing = sorted(set(before) - {g.index for g in gpus})
+    if not missing:
+        return None
+    return NeedsAttention(
+        link.name,
+        f"{link.name}: nvidia-smi does not tell of GPU {', '.join(map(str, missing))} any more",
+        remedy="run `nvidia-smi` on the host and look at `dmesg`; a GPU that fell off the bus needs a reboot",
+    )
+
+
 def wait_until_back(link: HostLink, before: Mapping[int, int], *, deadline: Deadline) -> float:
     """Wait until the memory in use is back at the level `before` (MiB by index); return the seconds waited.
 
     Raises:
-        NeedsAttention: the deadline passed with memory still taken; says on which GPU and by whom.
+        NeedsAttention: the deadline passed with memory still taken, or a GPU not seen; says on which and by whom.
     """
     began = time.monotonic()
     while True:
         # A time of its own: the last look may end a little after the deadline.
         gpus = snapshot(link, Deadline.after(SNAPSHOT_S))
-        held = still_held(gpus, before)
-        if not held:
+        held, unseen = still_held(gpus, before), _unseen(link, gpus, before)
+        if not held and unseen is None:
             return time.monotonic() - began
         if deadline.left_s < POLL_S:
             break
         time.sleep(POLL_S)
+    if unseen is not None:
+        raise unseen
     index, mib = max(held.items(), key=lambda item: item[1])
     users = [f"pid {pid} ({used} MiB)" for g in gpus if g.index == index for pid, used in g.processes]
     raise NeedsAttention(

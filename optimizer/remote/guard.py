@@ -55,8 +55,9 @@ def arm(
     start = "exit 0"
     if not home.systemd_unit:
         start = launcher.script(
-            home.argv, home.env, home.cwd, run_id=run_id, clean_env=home.found == "proc", user=home.user
-        )
+            home.argv, home.env, home.cwd, run_id=run_id, clean_env=home.found == "proc", user=home.user,
+            umask=home.umask,
+        )  # fmt: skip
     meta = json.dumps({"port": home.port, "command_line": launcher.masked_command(home.argv, home.env)})
     scripts.call(
         link, "guard_arm", run_dir, str(fence), str(int(LOCK_WAIT_S * 100)), secrets.token_hex(8),

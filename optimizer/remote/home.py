@@ -41,14 +41,15 @@ class Restored:
 def from_entry(entry: HomeEntry, *, default_port: int) -> HomeServer:
     """Return the home server as the host's file gives it."""
     parts = urlsplit(entry.url or "")
+    unit = entry.systemd_unit or units.container_of(entry.command)
     return HomeServer(
         argv=tuple(entry.command),
         env=dict(entry.env),
         cwd=entry.cwd,
-        systemd_unit=entry.systemd_unit,
+        systemd_unit=unit,
         port=parts.port or default_port,
         health_path=parts.path if len(parts.path) > 1 else "/health",
-        found="systemd" if entry.systemd_unit else "given",
+        found="systemd" if unit else "given",
     )
 
 
@@ -71,7 +72,7 @@ def find(link: HostLink, port: int, deadline: Deadline, *, run_dir: str = "~/.ra
             f"{link.name}: port {port} is held by a trial of an earlier study (run {seen.main.run_id})",
             remedy=f"`ratchet host restore {link.name}` stops it and puts the original server back",
         )
-    unit = units.unit_of(seen.cgroup) if seen.systemd else None
+    unit = units.unit_of(seen.cgroup) if seen.systemd and not home_look.forwards(seen) else None
     if unit and not units.runs(link, unit, seen.main.session, deadline=deadline):
         unit = None
     if unit is None:
@@ -86,6 +87,7 @@ def find(link: HostLink, port: int, deadline: Deadline, *, run_dir: str = "~/.ra
         found="systemd" if unit else "proc",
         pid=seen.main.pid,
         start_ticks=seen.main.start_ticks,
+        umask=seen.umask,
     )
 
 
@@ -107,8 +109,14 @@ def stop(
     for run in process.find_runs(link, run_dir=run_dir, deadline=deadline.sooner(process.COMMAND_S)):
         if run.kind == "home":
             return process.stop(link, run, run_dir=run_dir, fence=fence, deadline=deadline, term_wait_s=term_wait_s)
+    began = time.monotonic()
     if home.systemd_unit:
-        return units.stop(link, home, run_dir=run_dir, fence=fence, deadline=deadline)
+        before = gpu.snapshot(link, deadline.sooner(gpu.SNAPSHOT_S))
+        proof = units.stop(link, home, run_dir=run_dir, fence=fence, deadline=deadline)
+        left = {pid for g in gpu.snapshot(link, deadline.sooner(gpu.SNAPSHOT_S)) for pid, _ in g.processes}
+        gone = {pid for g in before for pid, _ in g.processes} - left
+        gpu.wait_until_released(link, before, sorted(gone), deadline=deadline)
+        return replace(proof, elapsed_s=time.monotonic() - began)
     seen = home_look.look(
         link, home.port, deadline.sooner(process.COMMAND_S), run_dir=run_dir, pid=home.pid, start=home.start_ticks
     )
@@ -121,8 +129,7 @@ def stop(
             f"{link.name}: port {home.port} is held by {scripts.tell(seen.main)}, which is not the original server",
             remedy="stop it by hand, or name it as the original server in the host's file",
         )
-    before = gpu.snapshot(link, deadline.sooner(30))
-    began = time.monotonic()
+    before = gpu.snapshot(link, deadline.sooner(gpu.SNAPSHOT_S))
     proof = process.stop_processes(
         link, [(seen.main.pid, seen.main.start_ticks)], run_dir=run_dir, fence=fence, port=home.port,
         deadline=deadline, term_wait_s=term_wait_s,
@@ -155,7 +162,7 @@ def start(
             return run
     return process.launch(
         link, plan_of(home), run_id=run_id or process.new_run_id(), run_dir=run_dir, fence=fence, deadline=deadline,
-        kind="home", clean_env=home.found == "proc", user=home.user,
+        kind="home", clean_env=home.found == "proc", user=home.user, umask=home.umask,
     )  # fmt: skip
 
 
@@ -166,7 +173,7 @@ def prove(
     """Wait until home answers; returns the seconds waited.
 
     `probe(base_url)` decides what an answer is; the default asks `health_path`. A started `server` must be the one
-    that listens.
+    that listens, unless its owner gave the command: a container's port is held by others than who started it.
 
     Raises:
         NeedsAttention: home died or does not answer before the deadline; carries the end of its log.
@@ -178,7 +185,8 @@ def prove(
             listening = bool(process.listeners(link, home.port, deadline.sooner(process.COMMAND_S)))
             if server is not None and not server.unit:
                 look = process.status(link, server, log_offset=0, log_limit=0)
-                listening = listening and bool(set(look.pids) & set(look.listening_pids))
+                ours = bool(set(look.pids) & set(look.listening_pids))
+                listening = listening and (ours or home.found == "given")
                 if not look.alive and not look.pids:
                     raise _not_back(link, home, server, f"it ended with status {look.exit_code}")
             if listening and (probe(tunnel.url) if probe else _answers(tunnel.url, home.health_path)):

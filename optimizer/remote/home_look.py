@@ -6,6 +6,7 @@ Decides what belongs to a server's configuration. What is done with it is decide
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from optimizer.clock import Deadline
 from optimizer.errors import PortTaken
@@ -15,6 +16,8 @@ from optimizer.remote.launcher import MARKS
 from optimizer.spec import ENV_NAME
 
 OUR_VARIABLES = {"RATCHET_RUN_ID", *MARKS}
+FORWARDERS = {"docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "pasta.avx2", "conmon"}
+"""What listens on the host for a container: not the server, though in the cgroup of a service that runs them all."""
 SHELL_VARIABLES = {"_", "OLDPWD", "PWD", "SHLVL"}
 """Set by whatever shell starts a program: not part of a server's configuration."""
 
@@ -28,6 +31,7 @@ class Look:
     user: str
     self_uid: int
     cwd: str
+    umask: str
     same_ns: bool
     cgroup: str
     systemd: bool
@@ -53,7 +57,7 @@ def look(
         raise PortTaken(
             link.name,
             f"{link.name}: port {port} is held by a process of another user (uid {words['hidden']})",
-            remedy="log in as that user (ssh.user), or give `home.systemd_unit` or `home.command`",
+            remedy="log in as that user (ssh.user), or give `home.systemd_unit`, or `home.command` for a container",
         )
     return Look(
         main=scripts.parse_process(words["main"]),
@@ -61,6 +65,7 @@ def look(
         user=words.get("user", ""),
         self_uid=int(words.get("self", "-1")),
         cwd=words.get("cwd", ""),
+        umask=words.get("umask", ""),
         same_ns=words.get("ns") == "same",
         cgroup=words.get("cgroup", ""),
         systemd="systemd" in words,
@@ -79,14 +84,25 @@ def environment(raw: bytes) -> dict[str, str]:
     return env
 
 
+def forwards(look: Look) -> bool:
+    """Say whether this is only the way into a container."""
+    return bool(look.argv) and PurePosixPath(look.argv[0]).name in FORWARDERS
+
+
 def check_reproducible(link: HostLink, port: int, look: Look) -> None:
     """Refuse a server that cannot be started again from what /proc shows. Raises PortTaken with what to do."""
     what = scripts.tell(look.main)
-    if not look.same_ns:
+    if not look.same_ns or forwards(look):
         raise PortTaken(
             link.name,
             f"{link.name}: port {port} is served from inside a container ({what})",
-            remedy="give the command that starts it under `home.command`, such as [docker, start, -a, NAME]",
+            remedy="give the command that starts it under `home.command`, such as [docker, start, NAME]",
+        )
+    if look.cwd.endswith(" (deleted)"):
+        raise PortTaken(
+            link.name,
+            f"{link.name}: the working directory of {what} was deleted: {look.cwd.removesuffix(' (deleted)')}",
+            remedy="make it again and restart that server in it, or give `home.command` and `home.cwd`",
         )
     if look.main.uid != look.self_uid and look.self_uid != 0:
         raise PortTaken(

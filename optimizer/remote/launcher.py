@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from optimizer.errors import BadInput, Problem
 from optimizer.remote.wire import quote
@@ -45,9 +46,15 @@ r_line=${{r_line##*') '}}
 set -- $r_line
 r_start=${{20}}
 r_mv=$(command -v mv)
+r_heed=
+if grep -q '^SigIgn:.*[1-79a-f]$' /proc/$$/status; then
+    r_heed="$(command -v env) --default-signal=HUP,INT,QUIT"
+    $r_heed true 2>/dev/null || r_heed=
+fi
 rm -f "$0"
 ulimit -n "$(ulimit -H -n)" 2>/dev/null
 """
+"""A shell cannot heed a signal again that it was told to ignore, as by `nohup ratchet ... &` for a local host."""
 _CLEAN = """r_names=$(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p')
 r_home=$HOME
 for r_name in $r_names; do command unset "$r_name" 2>/dev/null; done
@@ -88,11 +95,12 @@ def script(
     run_id: str,
     clean_env: bool = False,
     user: str | None = None,
+    umask: str = "",
 ) -> str:
     """Return the launcher of one server: a supervisor that records the exit status, and the server itself.
 
-    `clean_env` starts from an empty environment (the original server has exactly its own variables). The file
-    deletes itself before the server runs: it may hold secrets.
+    `clean_env` starts from an empty environment (the original server has exactly its own variables); `umask` is octal,
+    empty for the login's. The file deletes itself before the server runs: it may hold secrets.
 
     Raises:
         BadInput: a name or value cannot be passed to a process.
@@ -101,6 +109,8 @@ def script(
     check_argv(argv)
     parts = [_HEAD.format(run_id=run_id)]
     parts.append(_CLEAN if clean_env else "r_home=$HOME\n")
+    if umask:
+        parts.append(f"umask {quote(umask)}\n")
     if cwd:
         parts.append(f"cd {tilde(cwd)} || exit 78\n")
     parts += [f"export {name}={quote(value)}\n" for name, value in {**env, **MARKS}.items()]
@@ -109,7 +119,7 @@ def script(
     # The pid is written last: whoever sees it knows that the environment of this process is complete.
     parts.append('echo "$$ $r_start" >"$DIR/pid.new" && "$r_mv" "$DIR/pid.new" "$DIR/pid"\n')
     words = [tilde(argv[0]), *map(quote, argv[1:])]
-    parts.append("exec " + _as_user(user) + " ".join(words) + "\n")
+    parts.append("exec $r_heed " + _as_user(user) + " ".join(words) + "\n")
     return "".join(parts)
 
 
@@ -136,6 +146,14 @@ def masked_command(argv: Sequence[str], env: Mapping[str, str], *, secret_env: f
         f"{name}={MASK if name in secret_env or SECRET_NAME.search(name) else quote(value)}"
         for name, value in sorted(env.items())
     ]
+    words = [w if w == MASK or w.endswith(f"={MASK}") else quote(w) for w in masked_argv(argv)]
+    if words and argv[0].startswith("~/"):
+        words[0] = argv[0] if quote(argv[0][2:]) == argv[0][2:] else words[0]
+    return " ".join([*shown, *words])
+
+
+def masked_argv(argv: Sequence[str]) -> list[str]:
+    """Return a command's words with the values of flags such as `--api-key` replaced by `***`."""
     words: list[str] = []
     hide = False
     for word in argv:
@@ -145,11 +163,14 @@ def masked_command(argv: Sequence[str], env: Mapping[str, str], *, secret_env: f
         elif equals and SECRET_FLAG.match(name):
             words.append(f"{name}={MASK}")
         else:
-            words.append(quote(word))
+            words.append(word)
         hide = not hide and not equals and bool(SECRET_FLAG.match(word))
-    if words and argv[0].startswith("~/"):
-        words[0] = argv[0] if quote(argv[0][2:]) == argv[0][2:] else words[0]
-    return " ".join([*shown, *words])
+    return words
+
+
+def masked_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags by name with the values of those such as `api-key` replaced by `***`."""
+    return {name: MASK if SECRET_FLAG.match(f"--{name}") else value for name, value in flags.items()}
 
 
 def log_path(run_dir: str) -> str:

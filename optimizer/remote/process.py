@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from optimizer.clock import Deadline
 from optimizer.engines.base import LaunchPlan
@@ -99,6 +99,7 @@ def launch(
     kind: str = "trial",
     clean_env: bool = False,
     user: str | None = None,
+    umask: str = "",
     watch_gpu: bool = True,
 ) -> RunningServer:
     """Start a server in a session of its own and return once its process exists; it is not ready yet.
@@ -115,7 +116,7 @@ def launch(
         HostError: any fault of the connection.
     """
     assert kind in KINDS
-    text = launcher.script(plan.argv, plan.env, plan.cwd, run_id=run_id, clean_env=clean_env, user=user)
+    text = launcher.script(plan.argv, plan.env, plan.cwd, run_id=run_id, clean_env=clean_env, user=user, umask=umask)
     command_line = launcher.masked_command(plan.argv, plan.env, secret_env=plan.secret_env)
     meta = json.dumps({"port": plan.port, "command_line": command_line, "served_model": plan.served_model})
     done = scripts.call(
@@ -199,7 +200,7 @@ def find_runs(link: HostLink, *, run_dir: str, deadline: Deadline | None = None)
     found = []
     for head, meta_line in zip(lines[::2], lines[1::2], strict=False):
         _, run_id, kind, pid, start, directory = head.split(" ", 5)
-        meta = json.loads(meta_line)
+        meta = _meta(meta_line)
         found.append(
             RunningServer(
                 run_id=run_id,
@@ -207,12 +208,19 @@ def find_runs(link: HostLink, *, run_dir: str, deadline: Deadline | None = None)
                 start_ticks=int(start),
                 run_dir=directory,
                 log_path=launcher.log_path(directory),
-                port=int(meta.get("port", 0)),
+                port=int(str(meta.get("port", 0))),
                 command_line=str(meta.get("command_line", "")),
                 kind=kind,
             )
         )
     return found
+
+
+def _meta(line: str) -> dict[str, object]:
+    try:
+        return dict(json.loads(line))
+    except ValueError:  # cut by a full disk; the processes of the run are found without it
+        return {}
 
 
 def stop(
@@ -293,8 +301,3 @@ def proof_of(link: HostLink, done: Completed, *, began: float, port: int) -> Sto
         gpu_memory_back=True,
         elapsed_s=time.monotonic() - began,
     )
-
-
-def to_dict(server: RunningServer) -> dict[str, object]:
-    """Return a server as plain values, for a record."""
-    return asdict(server)

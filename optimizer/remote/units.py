@@ -1,12 +1,14 @@
-"""A home server that systemd runs: stopped and started as its unit, never by signals of ours.
+"""A home server that systemd or a container engine runs: stopped and started by its name, never by signals of ours.
 
-Decides how a unit is recognised and which systemctl is meant (`user:` units are the login user's own).
+Decides how one is recognised and who is asked (`user:` units are the login user's own, `docker:` a container).
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from optimizer.clock import Deadline
 from optimizer.errors import CommandFailed, NeedsAttention
@@ -15,6 +17,10 @@ from optimizer.remote.base import HomeServer, HostLink, RunningServer, StopProof
 
 UNIT = re.compile(r"/([A-Za-z0-9:_.\\@-]+\.service)")
 USER_PREFIX = "user:"
+CONTAINERS = ("docker", "podman", "nerdctl")
+CONTAINER_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+KEEPERS = {"docker.service", "containerd.service", "supervisor.service", "supervisord.service"}
+"""Each runs the servers of many: stopped only when its owner names it."""
 STOP_POLL_S = 0.2
 
 
@@ -25,7 +31,16 @@ def unit_of(cgroup: str) -> str | None:
         return None
     if names[0].startswith("user@"):
         return USER_PREFIX + names[-1] if len(names) > 1 else None
-    return str(names[-1])
+    return None if names[-1] in KEEPERS else str(names[-1])
+
+
+def container_of(command: Sequence[str]) -> str | None:
+    """Return `docker:NAME` for a command like `docker start -a NAME`: such a home is stopped by its name as well."""
+    program = PurePosixPath(command[0]).name if command else ""
+    words = [w for w in command[1:] if w != "container" and not w.startswith("-")]
+    if program not in CONTAINERS or len(words) != 2 or words[0] != "start" or not CONTAINER_NAME.match(words[1]):
+        return None
+    return f"{program}:{words[1]}"
 
 
 def runs(link: HostLink, unit: str, session: int, *, deadline: Deadline) -> bool:
@@ -36,20 +51,23 @@ def runs(link: HostLink, unit: str, session: int, *, deadline: Deadline) -> bool
 
 def _call(link: HostLink, home: HomeServer, verb: str, *, run_dir: str, fence: int | None, deadline: Deadline) -> None:
     unit = home.systemd_unit or ""
-    manager, name = _named(unit)
     try:
         scripts.call(
-            link, "unit", run_dir, process.fence_word(fence), process.lock_wait(deadline), verb, manager, name,
-            deadline=deadline,
-        )  # fmt: skip
+            link, "unit", run_dir, process.fence_word(fence), process.lock_wait(deadline), verb, unit, deadline=deadline
+        )
     except CommandFailed as error:
         raise CommandFailed(
             link.name,
-            f"{link.name}: systemctl {verb} {unit} failed: {error.stderr.strip()[-300:]}",
+            f"{link.name}: {_said(verb, unit)} failed: {error.stderr.strip()[-300:]}",
             exit_code=error.exit_code,
             stderr=error.stderr,
-            remedy="let the login user manage this unit (a polkit rule or sudo without a password), or log in as root",
+            remedy="let the login user manage it (a polkit rule, docker's group, or sudo without a password)",
         ) from error
+
+
+def _said(verb: str, unit: str) -> str:
+    program, colon, name = unit.rpartition(":")
+    return f"{program} {verb} {name}" if colon and program in CONTAINERS else f"systemctl {verb} {unit}"
 
 
 def _named(unit: str) -> tuple[str, str]:
@@ -76,17 +94,14 @@ def start(link: HostLink, home: HomeServer, *, run_dir: str, fence: int | None, 
     """Start the unit. Raises CommandFailed, FenceRefused, HostBusy."""
     assert home.systemd_unit
     _call(link, home, "start", run_dir=run_dir, fence=fence, deadline=deadline)
-    manager, name = _named(home.systemd_unit)
-    asked = ["systemctl", *([manager] if manager == "--user" else []), "show", "-p", "MainPID", "--value", name]
-    shown = link.run(asked, deadline=deadline).text.strip()
     return RunningServer(
         run_id="",
-        pid=int(shown) if shown.isdigit() else 0,
+        pid=0,
         start_ticks=0,
         run_dir="",
         log_path="",
         port=home.port,
-        command_line=f"systemctl start {home.systemd_unit}",
+        command_line=_said("start", home.systemd_unit),
         unit=home.systemd_unit,
         kind="home",
     )

@@ -190,6 +190,14 @@ CAUSES = (
         remedy="use a release that knows this checkpoint, or another format of it",
     ),
     cause(
+        "unsupported_model",
+        G,
+        r"^keyerror: '[\w.]*\blayers\.\d+\.[\w.]+'",
+        r"loaded_weight\.(?:shape|size)|attempted to load weight",
+        summary="the checkpoint's weights have other names or shapes than this release expects",
+        remedy="use a release that knows this checkpoint, or another format of it",
+    ),
+    cause(
         "unsupported_combination",
         F,
         r"^(?:pydantic_core\S*)?(?P<what>(?:value|assertion|notimplemented|type)error)\b(?P<text>: .{0,160}|$)",

@@ -144,6 +144,13 @@ CAUSES = (
     cause(
         "environment_broken",
         C,
+        r"getpwuid\(\): uid not found",
+        summary="the account that starts the server has no name on this host (in this container)",
+        remedy="run it as a user of the image, or set USER, HOME and TORCHINDUCTOR_CACHE_DIR",
+    ),
+    cause(
+        "environment_broken",
+        C,
         r"can't start new thread|errno 11\].{0,40}(?:fork|resource)",
         r"resource temporarily unavailable.{0,60}(?:fork|thread|pthread)|pthread_create failed",
         summary="the limit of processes or threads is too low",

@@ -15,7 +15,7 @@ done
 sleep 0.01 2>/dev/null && echo 'tool fractional-sleep'
 [ -r /proc/self/environ ] && [ -r /proc/self/stat ] && echo 'proc yes'
 [ -r /proc/net/tcp ] && echo 'nettcp yes'
-case $(sed -n 's/^[^ ]* \/proc [^ ]* \([^ ]*\) .*/\1/p' /proc/mounts 2>/dev/null) in *hidepid=[12ni]*) echo 'hidepid yes' ;; esac
+[ -r /proc/1/stat ] || echo 'hidepid yes'
 if r_why=$( (umask 077 && mkdir -p "$BASE/runs" && echo probe >"$BASE/.probe") 2>&1); then
     echo "rundir ok $BASE"
 else

@@ -7,7 +7,7 @@ umask 077
 cd / || exit 1
 r_boot
 r_stat $$
-echo "$$ $S_START $BOOT" >"$G/pid"
+r_put_line "$G/pid" "$$ $S_START $BOOT"
 
 g_clean() { printf '%s' "$1" | tr -d '"\\' | tr '\n\t\r' '   ' | cut -c 1-400; }
 g_log() {
@@ -19,7 +19,7 @@ g_log() {
 # Set WHY when the switch must act.
 g_due() {
     WHY=''
-    read -r g_renewed g_grace g_end <"$G/lease" || return 1
+    read -r g_renewed g_grace g_end <"$G/lease" && [ -n "$g_end" ] || return 1
     r_now
     if [ "$NOW" -gt $((g_renewed + g_grace)) ]; then
         WHY="no sign of life for $(((NOW - g_renewed) / 100)) s"
@@ -79,35 +79,33 @@ g_home_alive() {
     return 1
 }
 
-g_systemctl() {
-    case $g_unit in
-    user:*) systemctl --user "$1" "${g_unit#user:}" ;;
-    *) systemctl "$1" "$g_unit" || sudo -n systemctl "$1" "$g_unit" ;;
-    esac 9>&-
-}
-
 # Set WHY when home has ended.
 g_home_dead() {
-    if [ "$g_unit" != - ]; then
-        g_systemctl is-failed >/dev/null && WHY="unit $g_unit failed"
-    else
-        [ -s "$BASE/runs/$g_run/exit" ] &&
-            WHY="status $(cat "$BASE/runs/$g_run/exit"), log: $(tail -c 300 "$BASE/runs/$g_run/log")"
-    fi
+    case $g_unit in
+    -) [ -s "$BASE/runs/$g_run/exit" ] &&
+        WHY="status $(cat "$BASE/runs/$g_run/exit"), log: $(tail -c 300 "$BASE/runs/$g_run/log")" ;;
+    user:*) r_unit is-failed "$g_unit" >/dev/null && WHY="unit $g_unit failed" ;;
+    *:*) r_unit inspect "$g_unit" | grep -q '"Running": false' && WHY="container $g_unit ended" ;;
+    *) r_unit is-failed "$g_unit" >/dev/null && WHY="unit $g_unit failed" ;;
+    esac
 }
 
 g_start_home() {
-    read -r g_run g_port g_unit <"$G/conf"
+    read -r g_run g_port g_unit r_umask <"$G/conf"
     if [ "$g_unit" != - ]; then
-        g_systemctl start && g_log home_started "unit $g_unit" || g_log home_failed "unit $g_unit did not start"
+        r_unit start "$g_unit" && g_log home_started "unit $g_unit" || g_log home_failed "unit $g_unit did not start"
         return 0
     fi
+    r_make_room || g_log no_room "the disk of $BASE is full"
     DIR=$BASE/runs/$g_run
     mkdir -p "$DIR"
     rm -f "$DIR/pid" "$DIR/exit" "$DIR/over" "$DIR/members" "$DIR/leader" "$DIR/scope"
-    echo home >"$DIR/kind"
-    cp "$G/meta" "$DIR/meta"
-    cp "$G/home.sh" "$DIR/launch.sh"
+    # Links need no room, but not every disk knows them.
+    for g_f in kind meta home.sh; do
+        ln -f "$G/$g_f" "$DIR/$g_f" 2>/dev/null || cp "$G/$g_f" "$DIR/$g_f"
+    done
+    mv "$DIR/home.sh" "$DIR/launch.sh"
+    touch "$DIR/kind"
     r_start "$DIR"
     g_log home_started "run $g_run"
 }
@@ -121,7 +119,7 @@ g_served() {
 # Start home and wait until its port is served; try again when it dies (memory may come back late). The lock is free
 # while it loads.
 g_bring_home() {
-    read -r g_run g_port g_unit <"$G/conf"
+    read -r g_run g_port g_unit r_umask <"$G/conf"
     g_attempt=1
     g_served && return 0
     g_home_alive || g_start_home
@@ -151,6 +149,7 @@ g_fire() {
         r_unlock
         return 1
     fi
+    r_make_room
     g_log fired "$WHY"
     echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $WHY" >"$G/fired"
     g_stop_trials

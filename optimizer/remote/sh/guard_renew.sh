@@ -13,12 +13,11 @@ if ! [ -s "$G/token" ]; then
 fi
 r_now
 [ "$4" -gt 0 ] && r_end=$((NOW + $4)) || r_end=0
-echo "$NOW $3 $r_end" >"$G/lease.$$" && mv "$G/lease.$$" "$G/lease"
+r_put_line "$G/lease" "$NOW $3 $r_end" || { echo "!rundir $G"; exit 90; }
 r_not_fired
 if r_guard_alive "$G"; then
     echo alive
 else
-    rm -f "$G/pid"
     read -r r_token <"$G/token"
     r_detach "$G/out" /bin/sh "$G/guard.sh" "$BASE" "$r_token"
     echo restarted

@@ -41,6 +41,7 @@ r_ours=-
 printf 'kind %s\n' "$r_ours"
 r_uid=$(sed -n 's/^Uid:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$r_main/status")
 printf 'user %s\nself %s\n' "$( (getent passwd "$r_uid" || grep "^[^:]*:[^:]*:$r_uid:" /etc/passwd) 2>/dev/null | head -n 1 | cut -d: -f1)" "$(id -u)"
+printf 'umask %s\n' "$(sed -n 's/^Umask:[^0-9]*//p' "/proc/$r_main/status")"
 printf 'cwd %s\n' "$(readlink "/proc/$r_main/cwd")"
 [ "$(readlink "/proc/$r_main/ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ] && echo 'ns same' || echo 'ns other'
 printf 'cgroup %s\n' "$(sed -n 's/^.*:\(name=systemd\)\{0,1\}:\(.*\)$/\2/p' "/proc/$r_main/cgroup" 2>/dev/null | grep '\.service' | head -n 1)"

@@ -3,7 +3,11 @@
 r_base "$1"
 r_make_base
 r_lock "$4" || { echo '!busy'; exit 90; }
-r_fence "$3"
+r_no_room() {
+    echo "!rundir $BASE"
+    exit 90
+}
+r_fence "$3" || [ "$6" = home ] || r_no_room
 [ "$6" = home ] || [ "$3" = - ] || r_not_fired
 DIR=$BASE/runs/$2
 r_report() {
@@ -28,14 +32,13 @@ if [ -n "$LISTEN" ]; then
     done
     exit 90
 fi
-mkdir -p "$DIR" && : >>"$DIR/log" || { echo "!rundir $DIR"; exit 90; }
-printf '%s\n' "$6" >"$DIR/kind"
-printf '%s\n' "$7" >"$DIR/meta"
+[ "$6" = home ] && r_make_room
+mkdir -p "$DIR" && : >>"$DIR/log" && r_put "$DIR/kind" "$6" && r_put "$DIR/meta" "$7" &&
+    r_put "$DIR/launch.sh" "$9" && r_has_room || r_no_room
 if [ "$8" = 1 ]; then
     r_smi --query-gpu=index,memory.used --format=csv,noheader,nounits >"$DIR/gpu_before"
     [ $? = 124 ] && { echo '!smi'; exit 90; }
 fi
-printf '%s\n' "$9" >"$DIR/launch.sh"
 r_now
 echo "$NOW" >"$DIR/born"
 r_start "$DIR"

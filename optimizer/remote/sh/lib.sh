@@ -14,12 +14,35 @@ r_now() {
     NOW=$((r_int * 100 + ${r_frac:-0}))
 }
 
+# Write a small file whole or not at all.
+r_put() {
+    { printf '%s\n' "$2" >"$1.$$" && mv "$1.$$" "$1"; } 2>/dev/null && return 0
+    rm -f "$1.$$"
+    return 1
+}
+
+# The same for a short line. On a full disk it takes the place of the old one, which is as long.
+r_put_line() {
+    r_padded=$(printf '%-60s' "$2")
+    r_put "$1" "$r_padded" || { [ -s "$1" ] && printf '%s\n' "$r_padded" 1<>"$1"; } 2>/dev/null
+}
+
+# Set r_said to a new file that has room for what a command says.
+r_scratch() {
+    for r_place in "${BASE:-/nowhere}" "${TMPDIR:-/tmp}" /dev/shm; do
+        r_said=$(mktemp "$r_place/said.XXXXXX" 2>/dev/null) || continue
+        { printf '%8192s' '' >"$r_said"; } 2>/dev/null && return 0
+        rm -f "$r_said"
+    done
+    return 1
+}
+
 # Run a command for at most $1 tenths of a second and print what it says; status 124 when it does not end. One that
 # hangs in a driver is left behind, as SIGKILL does not end it either.
 r_limited() {
     r_left=$1
     shift
-    r_said=$(mktemp "${BASE:-/nowhere}/said.XXXXXX" 2>/dev/null || mktemp 2>/dev/null) || { "$@"; return; }
+    r_scratch || { "$@"; return; }
     "$@" </dev/null >"$r_said" 2>&1 9>&- &
     r_job=$!
     r_pause=0.02
@@ -79,7 +102,18 @@ r_scope() {
     return 0
 }
 
-# Start $1/launch.sh in a session of its own, and in a scope of its own where systemd gives one.
+# Do $1 (start, stop) to unit $2: of systemd, of the login user's own manager (user:), or a container (docker:).
+r_unit() {
+    case $2 in
+    user:*) XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}" systemctl --user "$1" "${2#*:}" ;;
+    *:*) "${2%%:*}" "$1" "${2#*:}" || sudo -n "${2%%:*}" "$1" "${2#*:}" ;;
+    # As plain as a rule for sudo would have it.
+    *) systemctl "$1" "$2" || sudo -n systemctl "$1" "$2" ;;
+    esac 2>&1 9>&-
+}
+
+# Start $1/launch.sh in a session of its own, and in a scope of its own where systemd gives one. Files of a server are
+# its login's (r_umask), not as private as ours.
 r_start() {
     r_boot
     r_scope
@@ -87,7 +121,8 @@ r_start() {
     if [ -n "$SCOPE" ]; then
         r_unit="ratchet-${1##*/}-$$.scope"
         echo "$SCOPE $r_unit" >"$1/scope"
-        r_detach "$1/log" systemd-run "$SCOPE" --scope --quiet --collect "--unit=$r_unit" -- /bin/sh "$1/launch.sh" "$1"
+        (umask "${r_umask:-022}" && r_detach "$1/log" systemd-run "$SCOPE" --scope --quiet --collect "--unit=$r_unit" -- \
+            /bin/sh "$1/launch.sh" "$1")
         r_tries=0
         while [ $r_tries -lt 100 ]; do
             [ -s "$1/leader" ] && return 0
@@ -96,7 +131,7 @@ r_start() {
         done
         rm -f "$1/scope"
     fi
-    r_detach "$1/log" /bin/sh "$1/launch.sh" "$1"
+    (umask "${r_umask:-022}" && r_detach "$1/log" /bin/sh "$1/launch.sh" "$1")
 }
 
 # Set BASE from the path given; a leading ~ is the home directory.
@@ -110,11 +145,32 @@ r_base() {
 }
 
 r_make_base() {
+    r_umask=$(umask)
     umask 077
     if ! mkdir -p "$BASE/runs" "$BASE/guard" 2>/dev/null || ! [ -w "$BASE" ]; then
         echo "!rundir $BASE"
         exit 90
     fi
+}
+
+r_has_room() {
+    { printf '%8192s' '' >"$BASE/runs/.probe.$$"; } 2>/dev/null
+    r_room=$?
+    rm -f "$BASE/runs/.probe.$$"
+    return $r_room
+}
+
+# Room for home on a full disk: what the guard's arming set aside, then the logs of servers that have ended.
+r_make_room() {
+    for r_f in "$BASE"/runs/.reserve.*; do
+        r_has_room && return 0
+        rm -f "$r_f"
+    done
+    r_has_room && return 0
+    for r_f in "$BASE"/runs/*/over; do
+        [ -e "$r_f" ] && : >"${r_f%/over}/log"
+    done
+    r_has_room
 }
 
 # Take the host's lock or end with !busy after $1 hundredths of a second. Released when the script ends.
@@ -163,7 +219,8 @@ r_lock_stale() {
     return 0
 }
 
-# Refuse a lower fence than the host has seen, else remember this one. "-" is a person who takes the host back.
+# Refuse a lower fence than the host has seen, else remember this one; fails when the disk has no room for it. "-" is a
+# person who takes the host back.
 r_fence() {
     [ "$1" = - ] && return 0
     r_seen=0
@@ -173,8 +230,9 @@ r_fence() {
         exit 90
     fi
     if [ "$1" -gt "${r_seen:-0}" ]; then
-        echo "$1" >"$BASE/fence.$$" && mv "$BASE/fence.$$" "$BASE/fence"
+        r_put_line "$BASE/fence" "$1" || return 1
     fi
+    return 0
 }
 
 # After the guard has acted, nothing is started or stopped until somebody armed a guard again.
@@ -223,9 +281,11 @@ r_stat() {
     return 0
 }
 
-# "pid ppid sid" of all processes, one a line.
+# What the sed command $1 makes of the stat lines of all processes. Never sed alone: it stops at the first process that
+# ends while it is read, and sees nothing of the others. Never a here-document for such a list: some shells keep it in a
+# file, and see nothing of it where /tmp is full.
 r_table() {
-    sed -n 's/^\([0-9]*\) .*) [A-Za-z] \([0-9]*\) [0-9]* \([0-9]*\) .*/\1 \2 \3/p' /proc/[0-9]*/stat 2>/dev/null
+    cat /proc/[0-9]*/stat 2>/dev/null | sed -n "$1"
 }
 
 # Candidates are raw numbers; MEMBERS gets "pid:start" of those that live, each once. GHOSTS tells that one was gone
@@ -281,22 +341,32 @@ r_members() {
 r_add_session() {
     r_stat "$r_leader" && [ "$S_START" != "$r_lstart" ] && return 0
     r_seen=0
-    while read -r r_p r_state r_group r_began; do
-        [ -n "$r_p" ] || continue
+    for r_row in $(r_table "s/^\([0-9]*\) .*) \([A-Za-z]\) [0-9]* \([0-9]*\) $r_leader \([0-9-]* \)\{15\}\([0-9]*\) .*/\1:\2:\3:\5/p"); do
         r_seen=1
+        r_p=${r_row%%:*}
+        r_row=${r_row#*:}
+        r_state=${r_row%%:*}
+        r_row=${r_row#*:}
+        r_group=${r_row%:*}
+        r_began=${r_row#*:}
         [ "$r_began" -le "${r_lend:-$r_began}" ] || continue
         [ "$r_group" = "$r_leader" ] && GROUP=$r_leader
         case $r_state in Z | X | x) continue ;; esac
         r_add "$r_p"
-    done <<R_SESSION
-$(sed -n "s/^\([0-9]*\) .*) \([A-Za-z]\) [0-9]* \([0-9]*\) $r_leader \([0-9-]* \)\{15\}\([0-9]*\) .*/\1 \2 \3 \5/p" \
-        /proc/[0-9]*/stat 2>/dev/null)
-R_SESSION
+    done
     # The kernel knows the group although nobody of it was there to be read.
-    if [ $r_seen = 0 ] && kill -0 -- "-$r_leader" 2>/dev/null; then
+    if [ $r_seen = 0 ] && r_there "-$r_leader"; then
         GHOSTS=1 GROUP=$r_leader
     fi
     return 0
+}
+
+# Ask the kernel for process $1, or group -$1, which /proc may not show. A "--" before it means something else, or an
+# error, in dash and BusyBox.
+r_there() {
+    r_why=$(LC_ALL=C kill -0 "$1" 2>&1) && return 0
+    case $r_why in *ermitted*) return 0 ;; esac
+    return 1
 }
 
 r_remember() {
@@ -310,11 +380,13 @@ r_remember() {
 # Everything that descends from MEMBERS, whatever it did to its environment or session.
 r_add_descendants() {
     [ -n "$MEMBERS" ] || return 0
-    r_rows=$(r_table)
+    r_rows=$(r_table 's/^\([0-9]*\) .*) [A-Za-z] \([0-9]*\) .*/\1:\2/p')
     r_grown=1
     while [ "$r_grown" = 1 ]; do
         r_grown=0
-        while read -r r_p r_parent r_sid; do
+        for r_row in $r_rows; do
+            r_p=${r_row%:*}
+            r_parent=${r_row#*:}
             case " $MEMBERS " in *" $r_p:"*) continue ;; esac
             case " $MEMBERS " in
             *" $r_parent:"*)
@@ -323,9 +395,7 @@ r_add_descendants() {
                 [ "$MEMBERS" = "$r_before" ] || r_grown=1
                 ;;
             esac
-        done <<R_ROWS
-$r_rows
-R_ROWS
+        done
     done
 }
 
@@ -337,10 +407,10 @@ r_add_log_writers() {
         sed -n 's|.* /proc/\([0-9]*\)/fd/[12] -> .*|\1|p')
 }
 
-# Sockets that listen on port $1: "inode uid" a line.
+# Sockets that listen on port $1: "inode:uid" a line.
 r_inodes() {
     r_hex=$(printf '%04X' "$1")
-    sed -n "s/^ *[0-9]*: [0-9A-F]*:$r_hex [0-9A-F:]* 0A [0-9A-F:]* [0-9A-F:]* [0-9A-F]* *\([0-9]*\) *[0-9]* \([0-9]*\) .*/\2 \1/p" \
+    sed -n "s/^ *[0-9]*: [0-9A-F]*:$r_hex [0-9A-F:]* 0A [0-9A-F:]* [0-9A-F:]* [0-9A-F]* *\([0-9]*\) *[0-9]* \([0-9]*\) .*/\2:\1/p" \
         /proc/net/tcp /proc/net/tcp6 2>/dev/null
 }
 
@@ -362,17 +432,16 @@ r_holders() {
 r_listen() {
     LISTEN='' r_port=$1
     shift
-    while read -r r_ino r_uid; do
-        [ -n "$r_ino" ] || continue
+    for r_socket in $(r_inodes "$r_port"); do
+        r_ino=${r_socket%:*}
+        r_uid=${r_socket#*:}
         r_who=''
         [ $# -gt 0 ] && r_who=$(r_holders "$r_ino" "$@")
         [ -n "$r_who" ] || r_who=$(r_holders "$r_ino")
         for r_p in ${r_who:-0}; do
             case " $LISTEN " in *" $r_p:"*) ;; *) LISTEN="$LISTEN $r_p:$r_uid" ;; esac
         done
-    done <<R_INODES
-$(r_inodes "$r_port")
-R_INODES
+    done
 }
 
 # The command line of a process on one line.
@@ -457,7 +526,7 @@ r_signal() {
 # SIGKILL to the run's process group and cgroup at once: a tree that forks faster than /proc is read outruns signals to
 # single pids.
 r_kill_at_once() {
-    [ -n "${GROUP:-}" ] && kill -KILL -- "-$GROUP" 2>/dev/null
+    [ -n "${GROUP:-}" ] && kill -KILL "-$GROUP" 2>/dev/null
     if [ -n "${r_dir:-}" ] && [ -s "$r_dir/scope" ]; then
         read -r r_manager r_unit <"$r_dir/scope"
         r_limited 50 systemctl "$r_manager" kill --signal=KILL "$r_unit" >/dev/null
@@ -498,7 +567,7 @@ r_stop() {
             # Where only the dead of a group are seen, one that forks on may be missed between them: end it, look again.
             [ -n "${GROUP:-}" ] && [ $r_ended = 0 ] || return 0
             r_ended=1
-            kill -KILL -- "-$GROUP" 2>/dev/null
+            kill -KILL "-$GROUP" 2>/dev/null
             continue
         fi
         r_new=''

@@ -27,7 +27,7 @@ printf 'signalled'
 for r_m in $SIGNALLED; do printf ' %s' "${r_m%:*}"; done
 printf '\nkilled %s\n' "$KILLED"
 if [ $r_left != 0 ]; then
-    [ -n "$MEMBERS" ] || echo 'left ? processes that fork faster than they can be listed'
+    [ -n "$MEMBERS" ] || echo 'left ? processes of its group that we may not see, or that fork faster than they can be listed'
     for r_m in $MEMBERS; do
         r_stat "${r_m%:*}" && printf 'left %s %s %s\n' "${r_m%:*}" "$S_STATE" "$(r_command "${r_m%:*}")"
     done

@@ -30,6 +30,10 @@ class FakeWorker:
 
     woken: int = 0
     name: str = "fake"
+    living: bool = True
+
+    def alive(self) -> bool:
+        return self.living
 
     def wake(self) -> None:
         self.woken += 1

@@ -10,9 +10,12 @@ import httpx
 import pytest
 
 from api.client import Event, Ratchet
+from api.routes import events as stream_routes
+from api.stream import EventHub
 from optimizer.clock import SystemClock
 from storage import events
 from storage.engine import open_database
+from storage.errors import DatabaseBusy
 from tests.integration.api import filled
 from tests.integration.api.conftest import LiveServer, Service, wait_for
 
@@ -121,3 +124,40 @@ def test_a_stream_needs_a_key_and_a_study(service: Service) -> None:
     assert service.call("GET", f"{V1}/studies/nope/events").status_code == 404
     service.make_keys()
     assert service.call("GET", f"{V1}/events").status_code == 401
+
+
+def test_a_stream_ends_when_the_key_of_its_reader_is_revoked(
+    service: Service, live: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_routes, "ASK_AGAIN_S", 0.0)
+    filled.add_host(service.db)
+    study = filled.add_study(service.db, "one")
+    service.make_keys()
+    append(service, study.id, 1)
+    bearer = {"Authorization": f"Bearer {service.tokens['viewer']}"}
+    with httpx.stream("GET", f"{live.url}{V1}/studies/one/events", headers=bearer, timeout=30) as stream:
+        lines = stream.iter_lines()
+        assert next(line for line in lines if line.startswith("data"))
+        assert service.call("DELETE", f"{V1}/keys/viewer", key="admin").status_code == 200
+        append(service, study.id, 2)
+        assert not [line for line in lines if line.startswith("data")]
+
+
+def test_listeners_get_news_again_after_a_database_that_was_away(
+    service: Service, live: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.add_host(service.db)
+    study = filled.add_study(service.db, "one")
+    newest, away = EventHub._newest, [True, True, True]
+
+    def failing(hub: EventHub) -> int:
+        if away:
+            away.pop()
+            raise DatabaseBusy("locked")
+        return newest(hub)
+
+    monkeypatch.setattr(EventHub, "_newest", failing)
+    reader = Reader(live.url, "one")
+    wait_for(lambda: not away, 15)
+    append(service, study.id, 1)
+    wait_for(lambda: reader.numbers() == [1], 10)

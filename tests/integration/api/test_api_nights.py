@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from api import nights
+from api import morning, nights
 from api.settings import ApiSettings
-from storage import hosts, studies, webhooks, windows
+from storage import hosts, shares, studies, webhooks, windows
 from storage.engine import Database
 from storage.records import WindowRecord
 from tests.integration.api import filled
@@ -113,13 +113,81 @@ def test_nights_while_the_service_was_away_are_missed_with_that_reason(db: Datab
     ]
 
 
-def test_a_window_that_is_off_opens_and_misses_nothing(db: Database) -> None:
+def test_a_window_that_is_switched_on_again_did_not_miss_its_nights(db: Database) -> None:
     add_window(db)
+    told = ApiSettings(webhook_url="http://127.0.0.1:1/")
     with db.write() as conn:
         windows.update(conn, "w1", enabled=False)
+    nights.look(db, told, OPENS + timedelta(minutes=1))
+    assert run_of(db) is None
+    nights.look(db, told, AFTER)
+    with db.write() as conn:
+        windows.update(conn, "w1", enabled=True)
+    nights.look(db, told, AFTER)
+    assert (run_of(db).status, run_of(db).reason) == ("missed", "the window was switched off")
+    with db.read() as conn:
+        assert webhooks.list_messages(conn) == []
+
+
+def test_a_night_that_a_worker_used_while_the_service_was_away_is_no_missed_one(db: Database) -> None:
+    filled.add_host(db)
+    add_window(db)
+    work_a_night(db)
+    nights.look(db, QUIET, AFTER)
+    assert (run_of(db).status, run_of(db).reason) == ("ran", "")
+    assert run_of(db).report["headline"].startswith("4 starts for kimi")
+
+
+def test_studies_that_were_over_long_before_are_no_part_of_a_night(db: Database) -> None:
+    filled.add_host(db)
+    add_window(db)
+    filled.add_study(db, "old", window_id="w1", state="finished", finished_at=OPENS - timedelta(days=2))
+    work_a_night(db)
+    nights.look(db, QUIET, AFTER)
+    assert [s["name"] for s in run_of(db).report["studies"]] == ["kimi"]
+
+
+def test_every_host_of_a_study_is_looked_at_for_trouble(db: Database) -> None:
+    for name in (filled.HOST, "second-box"):
+        filled.add_host(db, name)
+    add_window(db)
+    work_a_night(db)
+    with db.write() as conn:
+        shares.add(conn, "id-kimi", [filled.HOST, "second-box"][1:])
+        hosts.update(conn, "second-box", needs_attention="home does not answer")
+    nights.look(db, QUIET, AFTER)
+    report = run_of(db).report
+    assert report["attention"] == ["host second-box: home does not answer"]
+    assert "## kimi on gpu-box, second-box" in morning.to_markdown(report)
+
+
+def test_a_window_that_cannot_be_told_does_not_keep_the_others_from_it(db: Database) -> None:
+    add_window(db)
+    with db.write() as conn:
+        windows.put(conn, WindowRecord("w0", "broken", "0 22 * * *", "No/Zone", CREATED, until="06:00"))
     nights.look(db, QUIET, OPENS + timedelta(minutes=1))
     nights.look(db, QUIET, AFTER)
-    assert run_of(db) is None
+    assert run_of(db).report is not None
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"mail_from": "a@b.c\nBcc: all@b.c"},
+        {"smtp_url": "smtp://127.0.0.1:not-a-port"},
+    ],
+)
+def test_a_mail_that_cannot_be_written_holds_up_no_other_message(db: Database, hook: Hook, bad: dict[str, str]) -> None:
+    add_window(db)
+    hook.bodies.append(({}, b"the one that it refuses"))
+    told = ApiSettings(**{"smtp_url": "smtp://127.0.0.1:1", "mail_to": "a@b.c", **bad})
+    nights.look(db, told, AFTER)
+    later = AFTER + timedelta(days=1)
+    nights.look(db, told.model_copy(update={"webhook_url": hook.url}), later)
+    assert len(hook.bodies) == 2
+    with db.read() as conn:
+        mails = [m for m in webhooks.list_messages(conn) if m.target == "mail"]
+    assert all(m.last_error and m.attempts for m in mails)
 
 
 def test_a_restore_that_takes_longer_still_belongs_to_the_night(db: Database) -> None:

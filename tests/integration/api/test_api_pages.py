@@ -9,6 +9,8 @@ import optuna
 import pytest
 
 from api.auth import COOKIE
+from api.pages import trial
+from storage import events
 from tests.integration.api import filled
 from tests.integration.api.conftest import Service
 from tests.integration.api.specs import WINDOW, spec
@@ -188,3 +190,24 @@ def test_an_optuna_file_opens_by_itself(full: Service, tmp_path: object) -> None
     path = Path(str(tmp_path)) / "copy.db"
     path.write_bytes(answer.content)
     assert optuna.load_study(study_name=name, storage=f"sqlite:///{path}").best_value == 4.0
+
+
+def test_an_address_that_can_be_no_page_is_told_on_a_page(full: Service) -> None:
+    answer = full.client.get("/studies/kimi-eagle3/trials/first", headers=HTML)
+    assert answer.status_code == 404 and "There is no such page" in answer.text
+    assert full.client.get("/studies/kimi-eagle3/trials/first").headers["content-type"] == "application/problem+json"
+
+
+def test_an_old_study_still_tells_what_happened(full: Service) -> None:
+    other = filled.add_study(full.db, "busy")
+    with full.db.write() as conn:
+        for i in range(1600):
+            events.append(conn, other.id, "note", {"text": str(i)}, filled.START)
+    page = full.client.get("/studies/kimi-eagle3", headers=HTML).text
+    assert "tok/s" in page.split('class="feed"')[1].split("</ul>")[0]
+
+
+def test_a_page_that_shows_a_part_of_the_requests_says_so(full: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "5 requests</summary>" in full.client.get("/studies/kimi-eagle3/trials/0", headers=HTML).text
+    monkeypatch.setattr(trial, "SHOWN_SAMPLES", 3)
+    assert "The first 3 of 5 requests" in full.client.get("/studies/kimi-eagle3/trials/0", headers=HTML).text

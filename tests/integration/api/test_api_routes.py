@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from optimizer.settings import Settings
-from storage import hosts, studies
+from storage import hosts, series, studies, trials
 from storage.engine import Database
+from storage.records import SeriesRecord
 from tests.integration.api import filled
 from tests.integration.api.conftest import Service
 from tests.integration.api.specs import HOST, WINDOW, spec
@@ -25,6 +27,7 @@ SCOPES = {
     "viewer": """GET /api/v1/studies; GET /api/v1/studies/{study_id}; POST /api/v1/studies/check;
         GET /api/v1/studies/{study_id}/trials; GET /api/v1/studies/{study_id}/trials/{number};
         GET /api/v1/studies/{study_id}/trials/{number}/log; GET /api/v1/studies/{study_id}/trials/{number}/requests;
+        GET /api/v1/studies/{study_id}/trials/{number}/series;
         GET /api/v1/studies/{study_id}/best; GET /api/v1/studies/{study_id}/verdict;
         GET /api/v1/studies/{study_id}/importance; GET /api/v1/studies/{study_id}/report;
         GET /api/v1/studies/{study_id}/export; GET /api/v1/studies/{study_id}/events; GET /api/v1/events;
@@ -368,6 +371,18 @@ def test_edits_of_another_version_are_refused(service: Service) -> None:
     assert service.call("DELETE", path, If_Match=changed.headers["etag"]).status_code == 204
 
 
+def test_of_several_who_edit_the_same_version_one_wins(service: Service) -> None:
+    filled.add_host(service.db)
+    filled.add_study(service.db, "one")
+    path = f"{V1}/studies/one"
+    tag = service.call("GET", path).headers["etag"]
+    with ThreadPoolExecutor(6) as pool:
+        answers = pool.map(
+            lambda i: service.call("PATCH", path, {"priority": i}, If_Match=tag).status_code, range(1, 7)
+        )
+        assert sorted(answers) == [200, *[412] * 5]
+
+
 def test_listings_are_walked_by_cursor_without_loss(service: Service) -> None:
     filled.add_host(service.db)
     study = filled.fill_night(service.db, explored=20)
@@ -404,6 +419,54 @@ def test_trials_carry_what_is_promised(service: Service) -> None:
     assert service.client.get(f"{V1}/studies/{study.name}/trials/0/log?tail=6").text == "roll!\n"
     requests = service.call("GET", f"{V1}/studies/{study.name}/trials/0/requests?limit=2").json()
     assert len(requests["items"]) == 2 and requests["next"]
+
+
+def test_what_was_sampled_beside_a_trial_is_read_by_source_and_in_pages(service: Service) -> None:
+    filled.add_host(service.db)
+    study = filled.fill_night(service.db, explored=3)
+    path = f"{V1}/studies/{study.name}/trials/0/series"
+    found = service.call("GET", path).json()
+    assert [(s["source"], s["name"]) for s in found["items"]] == [
+        ("engine", "decode_tok_s"), ("gpu0", "power_w"), ("gpu1", "power_w"),
+    ]  # fmt: skip
+    assert found["next"] is None and found["items"][0]["started_at"] == "2026-03-02T21:00:00Z"
+    assert all(len(s["times_s"]) == len(s["values"]) == 30 for s in found["items"])
+    assert [s["source"] for s in service.call("GET", f"{path}?source=gpu1").json()["items"]] == ["gpu1"]
+    first = service.call("GET", f"{path}?limit=2").json()
+    rest = service.call("GET", f"{path}?limit=2&after={first['next']}").json()
+    assert [*first["items"], *rest["items"]] == found["items"] and rest["next"] is None
+    assert service.call("GET", f"{path}?after=x").status_code == 422
+    assert service.call("GET", f"{V1}/studies/{study.name}/trials/999/series").status_code == 404
+
+
+def test_keys_of_a_server_are_shown_nowhere(service: Service) -> None:
+    filled.add_host(service.db)
+    argv = ["python3", "serve.py", "--api-key", "sk-live", "--admin-api-key=sk-admin", "--port", "8000"]
+    study = filled.fill_night(service.db, explored=3)
+    fence = filled.take_lease(service.db)
+    with service.db.write() as conn:
+        hosts.update(conn, filled.HOST, home={"argv": argv, "env": {}})
+        studies.update(conn, study.id, home={"argv": argv, "env": {"HF_TOKEN": "hf_secret"}})
+        told = {"api-key": "sk-live", "tp-size": 8}
+        trials.update(conn, study.id, 0, host=study.host, fence=fence, running_config=told, effective=told)
+    paths = ["hosts", f"hosts/{filled.HOST}", f"studies/{study.id}", f"studies/{study.id}/trials/0"]
+    paths += [
+        f"studies/{study.id}/{name}" for name in ("trials", "report", "export", "report?format=md", "export?format=csv")
+    ]
+    for path in [*(f"{V1}/{p}" for p in paths), "/hosts", f"/studies/{study.id}", f"/studies/{study.id}/trials/0"]:
+        answer = service.call("GET", path)
+        assert answer.status_code == 200 and "sk-" not in answer.text and "hf_secret" not in answer.text, path
+
+
+def test_samples_that_no_json_can_carry_are_null(service: Service) -> None:
+    filled.add_host(service.db)
+    study = filled.fill_night(service.db, explored=3)
+    bad = SeriesRecord(study.id, 0, "engine", "x", filled.START, [0.0, 1.0], [float("nan"), 2.0])
+    fence = filled.take_lease(service.db)
+    with service.db.write() as conn:
+        series.put(conn, [bad], host=study.host, fence=fence)
+    found = service.call("GET", f"{V1}/studies/{study.name}/trials/0/series?source=engine").json()["items"]
+    assert [s["values"] for s in found if s["name"] == "x"] == [[None, 2.0]]
 
 
 def test_best_verdict_importance_report_and_exports(service: Service) -> None:
@@ -493,6 +556,29 @@ def test_readiness_tells_a_shutdown(service: Service) -> None:
     service.app.state.services.stopping.set()
     assert service.client.get("/readyz").status_code == 503
     assert service.client.get("/healthz").status_code == 200
+
+
+def test_readiness_tells_a_worker_that_has_ended(service: Service) -> None:
+    assert service.client.get("/readyz").json()["checks"]["worker"] == "ok"
+    service.worker.living = False
+    answer = service.client.get("/readyz")
+    assert answer.status_code == 503 and "worker" in answer.json()["detail"]
+
+
+def test_a_cookie_that_ended_keeps_nobody_out_of_a_service_without_keys(service: Service) -> None:
+    service.client.cookies.set("ratchet_session", "of-another-port.signature")
+    assert service.client.get(f"{V1}/me").json()["via"] == "anonymous"
+    service.make_keys()
+    assert service.client.get(f"{V1}/me").status_code == 401
+
+
+def test_a_stranger_who_guesses_behind_a_proxy_locks_out_nobody_else(service: Service) -> None:
+    service.make_keys()
+    for i in range(12):
+        guess = {"Authorization": f"Bearer rk_aaaa_{i}", "X-Forwarded-For": f"10.0.0.{i}, 203.0.113.9"}
+        last = service.client.get(f"{V1}/me", headers=guess)
+    assert last.status_code == 429
+    assert service.call("GET", f"{V1}/me", key="viewer", X_Forwarded_For="203.0.113.77").status_code == 200
 
 
 def test_the_examples_of_the_description_work(service: Service) -> None:

@@ -117,6 +117,11 @@ def test_prefix_cache_hits_in_a_cold_run_are_said(server: Server) -> None:
     assert result.metrics["cache_hit_rate"] == pytest.approx(100 / 120)
 
 
+def test_counters_that_cannot_be_read_are_said(server: Server) -> None:
+    result = run(server, "itl=0.001,n=5", engine=FakeEngine(metrics="/none"), concurrency=[1, 2])
+    assert sum("(/none) could not be read" in w for w in result.warnings) == 1
+
+
 def test_foreign_requests_void_the_measurement(server: Server) -> None:
     def intrude() -> None:
         while not server.get("/bodies"):

@@ -6,8 +6,10 @@ Both run unprivileged commands as the current user, on free ports, with keys mad
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -24,10 +26,13 @@ from optimizer.spec import HostEntry, SshEntry
 
 
 def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Return a port that was free a moment ago, and that nobody gets who asks for any: tunnels and clients do."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10_000, first)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def make_key(path: Path, kind: str = "ed25519") -> Path:

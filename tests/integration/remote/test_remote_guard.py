@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from optimizer.clock import Deadline
 from optimizer.errors import FenceRefused, NeedsAttention, NotFound, PortTaken
 from optimizer.remote import guard, home, process
 from optimizer.remote.base import HomeServer
+from optimizer.spec import HomeEntry
 from tests.integration.remote.conftest import REPLICA, Box
 from tests.integration.remote.sshservers import free_port, wait_for_port
 
@@ -70,6 +72,13 @@ def healthy(port: int) -> bool:
 def model_of(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5) as answer:
         return str(json.load(answer)["data"][0]["id"])
+
+
+def serves(port: int, model: str) -> bool:
+    """Say whether this model answers; the server of another may be stopped in the midst of its answer."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        return model_of(port) == model
+    return False
 
 
 def wait_until(check: object, seconds: float) -> float:
@@ -169,6 +178,95 @@ def test_a_home_that_is_a_unit_is_stopped_and_started_by_systemctl(
     assert log.read_text().count("start llm.service") == 2
 
 
+LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(600)"
+DOCKER = """#!/bin/sh
+echo "$*" >>'{log}'
+case $1 in
+start) setsid busybox httpd -f -h / -p 127.0.0.1:{port} >/dev/null 2>&1 & echo $! >'{pid}' ;;
+stop) kill "$(cat '{pid}')" ;;
+esac
+"""
+
+
+@pytest.mark.needs("busybox")
+def test_a_home_in_a_container_is_stopped_and_started_by_its_name(
+    local_box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What serves there is no child of `docker start`, and what holds the port may be neither."""
+    box, log = local_box, tmp_path / "calls"
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin" / "docker"
+    fake.write_text(DOCKER.format(log=log, port=box.port, pid=tmp_path / "pid"))
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    entry = HomeEntry(command=["docker", "start", "-a", "llm"], url=f"http://127.0.0.1:{box.port}")
+    container, limit = home.from_entry(entry, default_port=0), Deadline.after(60)
+    done = home.restore(box.link, container, run_dir=box.run_dir, fence=1, deadline=limit)
+    assert done.server is not None and done.server.command_line == "docker start llm"
+    home.stop(box.link, container, run_dir=box.run_dir, fence=1, deadline=limit)
+    assert process.listeners(box.link, box.port) == []
+    arm(box, container, 1)
+    wait_until(lambda: "home_serving" in events(box), 30)
+    home.stop(box.link, container, run_dir=box.run_dir, fence=None, deadline=limit)
+    assert log.read_text().splitlines() == ["start llm", "stop llm", "start llm", "stop llm"]
+
+
+def test_the_way_into_a_container_is_not_taken_for_the_server(local_box: Box) -> None:
+    """It is in the cgroup of the daemon: stopping that unit would stop every container of the host."""
+    argv = ["/usr/bin/docker-proxy", "-c", LISTEN, str(local_box.port)]
+    started = subprocess.Popen(argv, executable=os.path.realpath(sys.executable), env={"PYTHONHOME": sys.base_prefix})
+    try:
+        wait_for_port(local_box.port)
+        with pytest.raises(PortTaken, match="inside a container") as refused:
+            home.find(local_box.link, local_box.port, Deadline.after(60), run_dir=local_box.run_dir)
+        assert "docker, start, NAME" in refused.value.remedy
+    finally:
+        started.kill()
+        started.wait()
+
+
+@pytest.mark.needs("busybox")
+def test_home_gets_its_own_umask_back_or_that_of_the_login(local_box: Box, tmp_path: Path) -> None:
+    """Ratchet's own files are private; those of servers are shared with whom their owner wants."""
+    argv = ["busybox", "httpd", "-f", "-h", "/", "-p", f"127.0.0.1:{local_box.port}"]
+    limit = Deadline.after(60)
+    owners = subprocess.Popen(argv, umask=0o027)
+    try:
+        wait_for_port(local_box.port)
+        found = home.find(local_box.link, local_box.port, limit, run_dir=local_box.run_dir)
+        home.stop(local_box.link, found, run_dir=local_box.run_dir, fence=1, deadline=limit)
+    finally:
+        owners.kill()
+        owners.wait()
+    back = home.restore(local_box.link, found, run_dir=local_box.run_dir, fence=1, deadline=limit).server
+    assert back is not None and umask_of(back.pid) == 0o027
+    home.stop(local_box.link, found, run_dir=local_box.run_dir, fence=1, deadline=limit)
+    arm(local_box, replace(found, umask=""), 1)
+    wait_until(lambda: "home_serving" in events(local_box), 30)
+    assert umask_of(process.listeners(local_box.link, local_box.port)[0].pid) == umask_of(os.getpid())
+
+
+def umask_of(pid: int) -> int:
+    line = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("Umask:"))
+    return int(line.split()[1], 8)
+
+
+@pytest.mark.needs("busybox")
+def test_a_home_whose_directory_was_deleted_is_refused_before_it_is_stopped(local_box: Box, tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    argv = ["busybox", "httpd", "-f", "-h", ".", "-p", f"127.0.0.1:{local_box.port}"]
+    owners = subprocess.Popen(argv, cwd=folder)
+    try:
+        wait_for_port(local_box.port)
+        folder.rmdir()
+        with pytest.raises(PortTaken, match=r"directory of .* was deleted"):
+            home.find(local_box.link, local_box.port, Deadline.after(60), run_dir=local_box.run_dir)
+    finally:
+        owners.kill()
+        owners.wait()
+
+
 def test_an_adopted_server_takes_the_place_of_home_and_home_takes_it_back(local_box: Box) -> None:
     box = local_box
     first = HomeServer(argv=tuple(replica(box.port, "--served-model-name", "first")), port=box.port)
@@ -206,7 +304,7 @@ def test_the_guard_waits_while_it_is_renewed_then_acts_and_everything_is_refused
     time.sleep(6)  # without the renewal it had acted by now
     assert "fired" not in events(box)
     silent_for(box, 601)
-    wait_until(lambda: healthy(box.port) and model_of(box.port) == "home", 60)
+    wait_until(lambda: serves(box.port, "home"), 60)
     wait_until(lambda: "done" in events(box), 30)
     assert events(box) == ["armed", "fired", "stopped", "home_started", "home_serving", "done"]
     for refused in (

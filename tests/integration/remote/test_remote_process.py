@@ -305,15 +305,32 @@ def test_a_command_that_does_not_exist_is_told_by_its_status(local_box: Box) -> 
     assert b"/no/such/program" in status.log_chunk
 
 
+def heeded(pid: int) -> set[signal.Signals]:
+    ignored = re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    assert ignored
+    return {s for s in signal.Signals if not int(ignored[1], 16) & (1 << (s - 1))}
+
+
 def test_signals_reach_the_server_although_it_was_started_in_the_background(local_box: Box) -> None:
     """A non-interactive shell starts background jobs with SIGINT and SIGQUIT ignored, which servers inherit."""
     server = local_box.launch()
     local_box.wait(server)
-    ignored = re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{server.pid}/status").read_text())
-    assert ignored
-    mask = int(ignored[1], 16)
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
-        assert not mask & (1 << (number - 1)), number
+    assert heeded(server.pid) >= {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP}
+    local_box.stop(server)
+
+
+def test_signals_reach_a_server_although_ratchet_itself_was_told_to_ignore_them(
+    local_box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by `nohup ratchet worker &`: SGLang's workers report their death by SIGQUIT, and it would never arrive."""
+    before = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)}
+    try:
+        server = local_box.launch()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    local_box.wait(server)
+    assert heeded(server.pid) >= {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP}
     local_box.stop(server)
 
 

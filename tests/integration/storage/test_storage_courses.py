@@ -33,7 +33,7 @@ from storage import windows as window_rows
 from storage.engine import Database
 from storage.records import ShareRecord, StudyRecord, WindowRecord
 from tests.integration.storage.test_storage_states import run_on
-from tests.unit.core.test_studies import DEMO
+from tests.unit.core.test_studies import DEMO, change
 
 NOON = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 SETTINGS = Settings()
@@ -132,7 +132,7 @@ class Courses(RuleBasedStateMachine):
     @rule(name=study_names, window=st.sampled_from(["", *NIGHTS]))
     def attaches(self, name: str, window: str) -> None:
         with suppress(RatchetError):
-            studies.change(self.db, name, window=window, now=self.clock.now())
+            change(self.db, name, window=window, now=self.clock.now())
             self.window[name] = window
 
     @rule(name=window_names)
@@ -269,7 +269,7 @@ class Courses(RuleBasedStateMachine):
             self.clock.at = tonight if tonight > self.clock.at else tonight + timedelta(days=1)
             for name in STUDIES:
                 with suppress(Conflict):
-                    studies.change(self.db, name, priority=hour, now=self.clock.now())
+                    change(self.db, name, priority=hour, now=self.clock.now())
             self.drain()
         assert not self.states(*UNDONE)
         self.no_home_is_lost()

@@ -139,3 +139,22 @@ def test_a_stream_that_stays_away_ends_with_an_error() -> None:
 def test_a_url_that_is_none_is_bad_input() -> None:
     with pytest.raises(BadInput):
         Ratchet("http://service:port")
+
+
+@pytest.mark.parametrize(
+    ("answer", "remedy"),
+    [
+        (httpx.Response(200, text="<html>welcome"), "--api"),
+        (httpx.Response(301, headers={"Location": "https://service/api/v1/me"}), "--api"),
+    ],
+)
+def test_an_address_that_is_not_ratchets_is_told(answer: httpx.Response, remedy: str) -> None:
+    with ratchet(lambda _: answer) as service, pytest.raises(RatchetError) as caught:
+        service.me()
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("key", ["rk_schlüssel", "rk_1\nX-Other: 1"])
+def test_a_key_that_cannot_be_sent_is_bad_input(key: str) -> None:
+    with pytest.raises(BadInput, match="characters"):
+        Ratchet("http://service", key)

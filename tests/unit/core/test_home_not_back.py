@@ -23,6 +23,7 @@ from storage import studies as rows
 from storage.engine import Database
 from storage.records import StudyRecord, WindowRecord
 from tests.unit.core.test_several import created, parts
+from tests.unit.core.test_studies import change
 from tests.unit.core.test_worker import NOW, QUICK, FakeRun, queued, queued_by_night
 
 CLOCK = SystemClock()
@@ -176,7 +177,7 @@ def test_a_mistake_while_home_is_put_back_is_told_and_not_repeated_for_ever(
 def test_a_study_that_waits_for_its_night_keeps_no_other_from_its_host(db: Database) -> None:
     waiting = queued_by_night(db)
     studies.move(db, waiting.id, {S.QUEUED}, S.WAITING_WINDOW, "", NOW)
-    studies.change(db, waiting.id, priority=5, now=NOW)
+    change(db, waiting.id, priority=5, now=NOW)
     other = queued(db, name="other")
     assert [job.study_id for job in workable(db, CLOCK)] == [other.id]
 
@@ -197,7 +198,7 @@ def test_a_study_given_another_window_in_the_night_does_not_wait_for_the_next(db
         windows.put(conn, WindowRecord("o", "open", f"{begun.minute} {begun.hour} * * *", "UTC", NOW, duration_min=600))
     advance(db, study)
     assert studies.get(db, study.id).state == S.WAITING_WINDOW
-    studies.change(db, study.id, window="open", now=now)
+    change(db, study.id, window="open", now=now)
     assert studies.get(db, study.id).state == S.QUEUED
     assert [job.study_id for job in workable(db, CLOCK)] == [study.id]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,24 @@ def test_a_guard_that_somebody_removed_is_armed_again_and_no_failure_ends_the_re
     for _ in range(4):
         run.lease.on_renew()
     assert armed == [30.0, 30.0]  # never shorter than three renewals
+
+
+def test_what_the_guard_did_is_told_once_although_the_hosts_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [
+        {"at": "2026-05-02T00:00:00Z", "uptime_s": 10, "event": "fired", "detail": "no sign of life"},
+        {"at": "2026-05-02T00:00:00Z", "uptime_s": 10, "event": "stopped", "detail": "run a"},
+        {"at": "2026-05-01T00:00:00Z", "uptime_s": 11, "event": "home_serving", "detail": "port 1"},
+    ]
+    record = SimpleNamespace(facts={"cpus": 2})
+    monkeypatch.setattr(home_server.hosts, "get", lambda conn, name: record)
+    monkeypatch.setattr(home_server.hosts, "update", lambda conn, name, facts: setattr(record, "facts", facts))
+    run = FakeRun()
+    run.db = SimpleNamespace(read=lambda: nullcontext(), write=lambda: nullcontext())
+    for count in (1, 3, 3):
+        monkeypatch.setattr(home_server.guard, "history", lambda *_, count=count, **__: entries[:count])
+        home_server.report_guard(run)  # type: ignore[arg-type]
+    assert [data["event"] for _, data in run.told] == ["fired", "stopped", "home_serving"]
+    assert record.facts["cpus"] == 2
 
 
 def test_who_else_computes_on_the_gpus_is_named_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from optimizer.lease import claim
 from storage import leases, windows
 from storage.engine import Database
 from storage.records import StudyRecord, WindowRecord
-from tests.unit.core.test_studies import new_study, put_in
+from tests.unit.core.test_studies import change, new_study, put_in
 
 
 @pytest.fixture
@@ -97,13 +97,13 @@ def test_a_window_that_is_taken_away_or_switched_off_reaches_the_worker(
     cron = f"{opens.minute} {opens.hour} * * *"
     with db.write() as conn:
         windows.put(conn, WindowRecord("w", "night", cron, "UTC", now, duration_min=60))
-    studies.change(db, study.id, window="night", now=now)
+    change(db, study.id, window="night", now=now)
     with take(db, study, "a", ends_at=now + timedelta(minutes=55)) as keeper:
         keeper._watch()
         keeper.check()
         with db.write() as conn:
             windows.update(conn, "w", enabled=enabled)
-        studies.change(db, study.id, window=window, now=now)
+        change(db, study.id, window=window, now=now)
         keeper._watch()
         assert keeper.cancelled() is not works
         assert works is (keeper.time_left_s() is None)

@@ -49,6 +49,14 @@ def test_the_shown_command_masks_secrets_and_can_be_pasted() -> None:
     assert line == "HF_TOKEN='****' OMP=2 llama-server --alias 'a b; rm'"
 
 
+def test_keys_among_the_flags_of_a_command_are_masked() -> None:
+    plan = LaunchPlan(
+        argv=("vllm", "serve", "m", "--api-key", "sk-1", "--port", "1"),
+        env={}, cwd=None, port=1, bind_host="", served_model="", expected={},
+    )  # fmt: skip
+    assert command_line(plan) == "vllm serve m --api-key '***' --port 1"
+
+
 def test_a_long_command_is_wrapped_so_that_it_can_still_be_pasted() -> None:
     import subprocess
 

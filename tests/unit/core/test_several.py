@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from optimizer import finalists, home_server, hosts, phases, share, studies, worker
+from optimizer import confirm, finalists, home_server, hosts, phases, selftest, share, studies, worker
 from optimizer.clock import SystemClock
 from optimizer.errors import BadInput, Unreachable
 from optimizer.lease import LeaseKeeper
@@ -153,6 +153,21 @@ def test_a_study_whose_host_is_lost_for_good_gets_its_verdict_from_the_others(
     assert len(two.worlds["left"].started) == started, "what is confirmed is not confirmed again"
     with db.read() as conn:
         assert trials.get(conn, study.id, number).state == "interrupted"
+
+
+def test_each_host_is_judged_by_its_own_home(db: Database) -> None:
+    """Whoever looks: errors that a host's own home has too exclude nothing, and starts of two hosts are not one."""
+    study = created(db, objective={"maximize": "output_tok_s"}, workload={"preset": "five-prompts"})
+    two = TwoHosts(db, study)
+    two.worlds["right"].metrics = lambda proposal, config: {"error_rate": 0.2}
+    best = {"threads": 4, "batch-size": 512}
+    for run in two.runs:
+        for proposal in (Proposal("baseline", "baseline", as_home=True), Proposal("confirm", "best", best)) * 2:
+            two.trial(run, proposal)
+    chosen = [finalists.Finalist("best", best, 117.0, 0)]
+    assert [confirm.excluded(run, chosen) for run in two.runs] == [{}, {}]
+    noise = selftest.noise_report(db, study.id, studies.load_spec(study))
+    assert noise is not None and noise["restarts"] == 4, "the four starts of one host"
 
 
 def test_finalists_of_another_host_stand(db: Database) -> None:

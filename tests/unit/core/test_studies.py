@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +17,8 @@ from optimizer import studies
 from optimizer.errors import Conflict, NotFound
 from optimizer.spec import parse_study
 from optimizer.studies import ALLOWED, StudyState
-from storage import events
+from storage import events, hosts
+from storage import studies as rows
 from storage.engine import Database
 from storage.records import StudyRecord
 
@@ -28,6 +30,12 @@ S = StudyState
 def new_study(db: Database, name: str = "s") -> StudyRecord:
     data = yaml.safe_load(DEMO.read_text()) | {"name": name}
     return studies.create(db, parse_study(data), now=NOW)
+
+
+def change(db: Database, study_id: str, **changes: Any) -> StudyRecord:
+    """Change a study's window or priority, as the API does."""
+    with db.write() as conn:
+        return studies.change_in(conn, rows.get(conn, study_id), **changes)
 
 
 def put_in(db: Database, record: StudyRecord, state: StudyState) -> None:
@@ -51,6 +59,23 @@ def test_a_new_study_registers_its_inline_host_and_tells_an_event(db: Database) 
     assert record.state == S.CREATED
     with db.read() as conn:
         assert [e.kind for e in events.since(conn, 0, study_id=record.id)] == ["study"]
+
+
+def test_an_inline_host_does_not_change_the_host_under_a_study_that_works_there(db: Database) -> None:
+    data = yaml.safe_load(DEMO.read_text()) | {"name": "second"}
+    data["host"] = {**data["host"], "run_dir": "/elsewhere"}
+    first = new_study(db)
+    put_in(db, first, S.RUNNING)
+    with db.read() as conn:
+        (before,) = hosts.list_hosts(conn)
+    with pytest.raises(Conflict, match="is used by s"):
+        studies.create(db, parse_study(data), now=NOW)
+    with db.read() as conn:
+        assert hosts.list_hosts(conn) == [before]
+    assert studies.move(db, first.id, set(S), S.PAUSED, "", NOW)
+    studies.create(db, parse_study(data), now=NOW)
+    with db.read() as conn:
+        assert hosts.get(conn, before.name).entry["run_dir"] == "/elsewhere"
 
 
 def test_a_second_study_of_the_same_name_is_a_conflict_and_writes_nothing(db: Database) -> None:

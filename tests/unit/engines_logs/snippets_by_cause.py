@@ -134,6 +134,30 @@ BY_CAUSE: tuple[tuple[str, str, str, int | None], ...] = (
         ),
         None,
     ),
+    # Checkpoints in another format, with and without the loader's frames.
+    ("vllm", "unsupported_model", "KeyError: 'layers.7.mlp.experts.w13_scale'\n", 1),
+    (
+        "vllm",
+        "unsupported_model",
+        (
+            '  File "/x/vllm/model_loader/weight_utils.py", line 9, in default_weight_loader\n'
+            "    assert param.shape == loaded_weight.shape\n"
+            "AssertionError\n"
+        ),
+        1,
+    ),
+    (
+        "vllm",
+        "draft_mismatch",
+        (
+            '  File "/x/vllm/model_executor/models/llama_eagle3.py", line 9, in load_weights\n'
+            "KeyError: 'layers.7.mlp.down_proj.weight'\n"
+        ),
+        1,
+    ),
+    ("llamacpp", "unsupported_combination", "error loading model: device CUDA1 does not support split buffers\n", 1),
+    ("llamacpp", "model_not_found", "error: failed to get manifest at https://x/y: 401 Unauthorized\n", 1),
+    ("vllm", "environment_broken", "KeyError: 'getpwuid(): uid not found: 4242'\n", 1),
     # Compilers, packages, accounts.
     ("vllm", "kernel_not_compiled", '3 errors detected in the compilation of "/root/.cache/k/prefill.cu".\n', None),
     ("vllm", "environment_broken", "ImportError: \nFooTokenizer requires the Bar library\n", 1),

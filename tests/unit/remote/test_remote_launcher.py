@@ -23,7 +23,7 @@ def test_what_no_process_can_receive_is_refused(argv: list[str], env: dict[str, 
 
 def test_only_the_program_and_the_directory_know_a_tilde() -> None:
     text = launcher.script(["~/bin/server one", "~/model"], {"P": "~/x"}, "~/work dir", run_id="r")
-    assert "exec \"$r_home\"/'bin/server one' '~/model'\n" in text
+    assert "exec $r_heed \"$r_home\"/'bin/server one' '~/model'\n" in text
     assert "cd \"$r_home\"/'work dir' || exit 78\n" in text
     assert "export P='~/x'\n" in text
 
@@ -52,4 +52,4 @@ def test_equal_commands_are_shown_equally() -> None:
 
 def test_a_launcher_deletes_itself_before_the_server_runs() -> None:
     text = launcher.script(["server"], {"HF_TOKEN": "x"}, None, run_id="r")
-    assert text.index('rm -f "$0"') < text.index("exec server")
+    assert text.index('rm -f "$0"') < text.index("exec $r_heed server")

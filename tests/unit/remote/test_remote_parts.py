@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import shutil
 from pathlib import Path
 
 import paramiko
 import pytest
 
-from optimizer.errors import BadInput, FenceRefused, HostBusy, HostError, NotFound, PortTaken
-from optimizer.remote import gpu, known_hosts, scripts, target, units, wire
+from optimizer.clock import Deadline
+from optimizer.errors import BadInput, FenceRefused, HostBusy, HostError, NeedsAttention, NotFound, PortTaken
+from optimizer.remote import gpu, known_hosts, process, scripts, target, units, wire
 from optimizer.remote.base import Completed, Gpu
+from optimizer.remote.local import LocalLink
 from optimizer.spec import SshEntry
 
 KEY = paramiko.ECDSAKey.generate()
@@ -139,6 +142,52 @@ def test_memory_is_back_within_the_tolerance() -> None:
     gpus = [Gpu(0, "x", 80000, 700), Gpu(1, "x", 80000, 9000), Gpu(7, "x", 80000, 80000)]
     assert gpu.still_held(gpus, {0: 500, 1: 400}) == {1: 8600}
     assert gpu.parse_levels(["0, 500", " 1,[N/A]", "", "x"]) == {0: 500}
+
+
+def test_a_gpu_that_is_not_seen_any_more_is_no_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that broke while the server was stopped, or a card off the bus: nvidia-smi fails, or tells of fewer."""
+    monkeypatch.setattr(gpu, "snapshot", lambda link, deadline=None: [Gpu(0, "x", 80000, 500)])
+    link = LocalLink("box")
+    assert gpu.wait_until_back(link, {0: 500}, deadline=Deadline.after(0)) < 1
+    with pytest.raises(NeedsAttention, match="does not tell of GPU 1"):
+        gpu.wait_until_back(link, {0: 500, 1: 500}, deadline=Deadline.after(0))
+
+
+def test_no_script_looks_at_all_processes_in_a_way_that_stops_halfway() -> None:
+    """Each took processes that live for gone, or left a group alive, on some hosts: see `r_table` and `r_there`."""
+    for file in (Path(scripts.__file__).parent / "sh").glob("*.sh"):
+        text = re.sub(r"(?m)^ *#.*$", "", file.read_text())
+        assert not re.search(r"sed -n [^|\n]*/proc/\[0-9\]", text), file  # stops at a process that ends meanwhile
+        assert "<<" not in text, file  # a file in /tmp for some shells
+        assert not re.search(r"kill -\w+ --", text), file  # no signal at all in dash
+
+
+def test_a_meta_line_that_a_full_disk_cut_hides_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = b'run a trial 7 1 /r/runs/a\n{"port": 80\nrun b home 8 1 /r/runs/b\n{"port": 9}\n'
+    monkeypatch.setattr(scripts, "call", lambda *_, **__: Completed(0, said, b""))
+    found = process.find_runs(LocalLink("box"), run_dir="/r")
+    assert [(r.run_id, r.pid, r.port, r.kind) for r in found] == [("a", 7, 0, "trial"), ("b", 8, 9, "home")]
+
+
+@pytest.mark.parametrize(
+    ("command", "unit"),
+    [
+        (["docker", "start", "-a", "llm"], "docker:llm"),
+        (["/usr/bin/podman", "container", "start", "my.llm_1"], "podman:my.llm_1"),
+        (["docker", "run", "--rm", "llm"], None),
+        (["docker", "start", "a", "b"], None),
+        (["docker", "start", "a;b"], None),
+        (["./start"], None),
+        ([], None),
+    ],
+)
+def test_a_home_that_starts_a_container_is_that_container(command: list[str], unit: str | None) -> None:
+    assert units.container_of(command) == unit
+
+
+def test_a_daemon_that_runs_the_servers_of_many_is_nobodys_unit() -> None:
+    assert units.unit_of("/system.slice/docker.service") is None
+    assert units.unit_of("/system.slice/supervisor.service") is None
 
 
 def test_units_are_recognised_and_scopes_are_not() -> None:
