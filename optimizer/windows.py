@@ -152,7 +152,7 @@ def wall_instant(wall: datetime, zone: ZoneInfo) -> datetime:
 
 def _from(rule: RuleLike, start: datetime) -> Iterator[Opening]:
     """Openings in order of their nominal start, from about `start` on; empty ones (swallowed by a gap) are left out."""
-    zone = ZoneInfo(rule.timezone)
+    zone = _zone(rule.timezone)
     for wall in _cron(rule.start_cron, _wall(start, zone)):
         if wall.year > start.year + HORIZON_YEARS:
             return
@@ -160,6 +160,14 @@ def _from(rule: RuleLike, start: datetime) -> Iterator[Opening]:
         closes_at = _close(rule, wall, opens_at, zone)
         if closes_at > opens_at:
             yield Opening(wall.date().isoformat(), opens_at, closes_at)
+
+
+def _zone(name: str) -> ZoneInfo:
+    """Return a zone. Raises BadInput when this machine does not know it."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise BadInput(f"this machine does not know the time zone {name}", remedy="update its tzdata") from error
 
 
 def _cron(expression: str, start: datetime) -> Iterator[datetime]:

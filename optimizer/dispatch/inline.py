@@ -6,6 +6,7 @@ Decides that each host has one thread; what is next is `workable`, and who may t
 from __future__ import annotations
 
 import threading
+import traceback
 
 import structlog
 
@@ -56,6 +57,8 @@ class InlineWorker(AdvancingWorker):
                 self._look()
             except StorageError as error:
                 log.warning("worker.database_unavailable", error=str(error))
+            except Exception:  # noqa: BLE001 - the boundary of a thread that all studies depend on
+                log.error("worker.crashed", traceback=traceback.format_exc())
             self._wake.wait(self._settings.worker_poll_s)
             self._wake.clear()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import traceback
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -89,6 +90,8 @@ class ProcrastinateWorker(AdvancingWorker):
                 return
             except (psycopg.Error, exceptions.ProcrastinateException, StorageError, OSError) as error:
                 log.warning("dispatch.database_unavailable", error=str(error))
+            except Exception:  # noqa: BLE001 - the boundary of a thread that all studies depend on
+                log.error("dispatch.crashed", traceback=traceback.format_exc())
             self._stopping.wait(RESTART_AFTER_S)
 
     async def _serve(self) -> None:

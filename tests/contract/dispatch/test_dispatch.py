@@ -5,6 +5,7 @@ The work itself is replaced by one that only holds the host's lease for a while:
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import signal
@@ -155,6 +156,26 @@ def test_what_is_queued_is_worked_on_and_what_is_not_is_left(
     wait_until(lambda: state_of(db, "c") == "finished")
     assert state_of(db, "b") == "paused"
     assert [span[0] for span in work.spans] == ["a", "c"]
+
+
+def test_a_crash_while_looking_for_work_does_not_end_the_worker(
+    kind: tuple[Database, Make], work: Work, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, make = kind
+    queue(db, "s1", "a")
+    module = importlib.import_module(make(db, "name").__module__)
+    sound, looks = module.workable, []
+
+    def crash_first(*args: Any) -> Any:
+        looks.append(args)
+        if len(looks) == 1:
+            raise ValueError("a row that cannot be read")
+        return sound(*args)
+
+    monkeypatch.setattr(module, "workable", crash_first)
+    machine = started(make(db, "one"))
+    wait_until(lambda: state_of(db, "s1") == "finished")
+    assert machine.alive()
 
 
 def test_hosts_go_side_by_side_and_each_one_study_at_a_time(
