@@ -22,6 +22,7 @@ from storage.records import MeasurementRecord, StudyRecord, TrialRecord, Verdict
 MEASURED = ("complete", "pruned")
 LIVE = ("proposed", "launching", "warming", "measuring")
 BASELINE_ARM = "baseline"
+NOT_JUDGED = "a win needs its answers, limits and speed under load judged as well"
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,13 @@ class StudyReportData:
 
     @property
     def verdict(self) -> dict[str, Any] | None:
-        """The study's own verdict, else the last look at the evidence."""
+        """The study's own verdict, else the last look at the evidence, which alone never proves anything."""
         if self.study.verdict:
             return self.study.verdict
         if not self.verdicts:
             return None
         last = self.verdicts[-1]
+        not_judged = {"outcome": "undecided", "reason": NOT_JUDGED} if last.outcome == "win" else {}
         return {
             "outcome": last.outcome,
             "ratio": last.ratio,
@@ -122,6 +124,7 @@ class StudyReportData:
             "ci_high": last.ci_high,
             "restarts": last.restarts,
             "candidate_key": last.candidate_key,
+            **not_judged,
         }
 
     @cached_property

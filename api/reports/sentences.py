@@ -16,8 +16,8 @@ def verdict_sentence(
 ) -> str:
     """Say what the evidence shows in one sentence.
 
-    `verdict` has `outcome`, `ratio`, `ci_low`, `ci_high`, `restarts` and optionally `confidence` (0..1); speeds in
-    tokens per second. Without a verdict the sentence says why there is none yet.
+    `verdict` has `outcome`, `ratio`, `ci_low`, `ci_high`, `restarts` and optionally `confidence` (0..1) and `reason`;
+    speeds in tokens per second. Without a verdict the sentence says why there is none yet.
     """
     if not verdict:
         return _no_verdict(state)
@@ -38,7 +38,8 @@ def verdict_sentence(
             "No proven win: nothing that was tried is faster, keeps the limits and answers alike; the original stays."
         )
     if ratio is not None:
-        return f"Undecided: {percent(ratio)} so far{interval}{restarts}; not enough evidence to call it."
+        why = verdict.get("reason") or "not enough evidence to call it"
+        return f"Undecided: {percent(ratio)} so far{interval}{restarts}; {why}."
     return "Undecided: not enough evidence to call it."
 
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.reports import launch, plots
+from api.reports.build import StudyReportData
 from api.reports.export import finite
 from api.reports.importance import importance
 from api.reports.sentences import duration, flag_text, gain, verdict_sentence
-from storage.records import TrialRecord
+from storage.records import StudyRecord, TrialRecord, VerdictRecord
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 WIN = {"outcome": "win", "ratio": 1.2, "ci_low": 1.18, "ci_high": 1.23, "restarts": 8}
@@ -41,6 +42,15 @@ def test_the_verdict_in_one_sentence(verdict: Any, state: str, beginning: str, c
     assert text.startswith(beginning)
     assert contains in text
     assert text.endswith(".") and "inf" not in text and "None" not in text
+
+
+def test_a_study_stopped_before_its_winner_was_held_under_load_has_proved_nothing() -> None:
+    study = StudyRecord("s", "s", "finished", "box", "sglang", {}, NOW, state_reason="stopped by the user")
+    look = VerdictRecord("s", "key", "win", 1.2, 1.18, 1.23, 8, {}, NOW)
+    verdict = StudyReportData(study, [], verdicts=[look]).verdict
+    assert verdict is not None and verdict["outcome"] == "undecided"
+    text = verdict_sentence(verdict)
+    assert text.startswith("Undecided: +20.0 % so far") and "speed under load judged as well" in text
 
 
 def test_a_sentence_names_speeds_only_when_both_are_known() -> None:
