@@ -172,6 +172,8 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         home = spec.baseline_config()
         for text in (*misfits(models, home, space), *long_sequences(models, home)):
             run.say("warning", text=text)
+        if run.search.other_space:
+            run.warn("the search space is not the one of before: Ratchet or the installed server has changed meanwhile")
         if left_out:
             run.say("note", text=f"not searched, since the installed version does not have it: {', '.join(left_out)}")
         for text in filter(None, (changed, kinds.pinned(spec, installed))):

@@ -52,7 +52,7 @@ class Encoder:
 
     def encode(self, rows: Sequence[Features]) -> Encoded:
         """Encode rows of features."""
-        codes = np.empty((len(rows), self.dimensions))
+        codes = np.zeros((len(rows), max(1, self.dimensions)))  # one that never varies where nothing is searched
         for j, known in enumerate(self._codes):
             column = [row[j] for row in rows]
             for value in column:

@@ -152,7 +152,7 @@ def edges(space: CanonicalSpace, winner: Mapping[str, FlagValue]) -> tuple[Edge,
         if not parameter.ordered or len(plain) < 3 or value in parameter.special or isinstance(value, str):
             continue
         if float(value) == plain.max():
-            found.append(Edge(name, value, "highest", f"raise the limit of {name} above {value:g} and search again"))
+            found.append(Edge(name, value, "highest", f"raise the limit of {name} above {value} and search again"))
         elif float(value) == plain.min():
-            found.append(Edge(name, value, "lowest", f"lower the limit of {name} below {value:g} and search again"))
+            found.append(Edge(name, value, "lowest", f"lower the limit of {name} below {value} and search again"))
     return tuple(found)

@@ -156,13 +156,13 @@ def _solved(kernel: Kernel, noise: float, rows: Encoded, targets: Floats, nuisan
 
 def _cholesky(covariance: Floats) -> Floats:
     """Decompose, with as much jitter as it takes: distances to categories are not quite Euclidean."""
-    jitter = 0.0
-    while True:
+    for jitter in (0.0, *(10.0**power for power in range(-6, 7))):
         try:
             shifted = covariance + jitter * np.eye(len(covariance))
             return np.asarray(cholesky(shifted, lower=True, check_finite=False))
         except np.linalg.LinAlgError:
-            jitter = max(1e-6, 10 * jitter)
+            continue
+    raise FloatingPointError("the covariance has entries that are no numbers")
 
 
 class Objective:

@@ -18,6 +18,8 @@ from optimizer.search.canonical import Candidate, CanonicalSpace
 
 INFEASIBLE = "infeasible"
 """`outcome` of a start that failed through its own configuration."""
+INFRASTRUCTURE = "failed-infrastructure"
+"""`outcome` of a start that host or network cut off."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +63,16 @@ def _kind(trial: FrozenTrial) -> str | None:
         return "pending"
     if trial.state is TrialState.COMPLETE:
         value = trial.values[0] if trial.values else None
-        good = value is not None and math.isfinite(value) and value > 0
-        return ("partial" if attrs.get("partial") else "complete") if good else None
+        if value is not None and math.isfinite(value) and value > 0:
+            return "partial" if attrs.get("partial") else "complete"
     if attrs.get("outcome") == INFEASIBLE or (trial.state is TrialState.PRUNED and attrs.get("failure")):
         return INFEASIBLE
     if trial.state is TrialState.PRUNED and _partial_value(trial) is not None:
         return "partial"
-    if trial.state is TrialState.FAIL and "outcome" not in attrs:
-        return INFEASIBLE if trial.params else None
-    return None
+    if "outcome" not in attrs:
+        return INFEASIBLE if trial.state is TrialState.FAIL and trial.params else None
+    # What ended by itself without a speed is as good as failed: left out, it would be proposed again for ever.
+    return None if attrs["outcome"] == INFRASTRUCTURE else INFEASIBLE
 
 
 def _partial_value(trial: FrozenTrial) -> float | None:
@@ -83,7 +86,7 @@ def _observation(trial: FrozenTrial, kind: str, space: CanonicalSpace) -> Observ
     config = space.normalise(params) if candidate is None else candidate.params
     attrs = trial.user_attrs
     value = None
-    if trial.state is TrialState.COMPLETE:
+    if trial.state is TrialState.COMPLETE and kind != INFEASIBLE:
         value = trial.values[0] if trial.values else None
     elif kind == "partial":
         value = _partial_value(trial)
@@ -100,13 +103,18 @@ def _observation(trial: FrozenTrial, kind: str, space: CanonicalSpace) -> Observ
         label=str(attrs.get("failure") or ""),
         host=str(attrs.get("host") or ""),
         cost_s=sum(costs) if costs else None,
-        metrics={str(k): float(v) for k, v in metrics.items()} if isinstance(metrics, Mapping) else {},
+        metrics=_finite(metrics) if isinstance(metrics, Mapping) else {},
     )
 
 
 def _number(value: object) -> float | None:
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
     return float(value) if good else None  # type: ignore[arg-type]
+
+
+def _finite(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """What is no number (our tables keep NaN as null) was not measured: a model of it would never come to an end."""
+    return {str(k): float(v) for k, v in metrics.items() if v is not None and math.isfinite(v)}
 
 
 def _raw_key(config: Mapping[str, FlagValue]) -> str:

@@ -53,6 +53,15 @@ def parse_parameter(name: str, value: Any, path: str, problems: list[Problem]) -
     return parameter if len(problems) == before else None
 
 
+def allows(parameter: Parameter, value: FlagValue) -> bool:
+    """Say whether a value is one that the parameter may take: of its ladder, or anywhere in a continuous range."""
+    if parameter.ladder or parameter.low is None or parameter.high is None:
+        return value in parameter.ladder
+    if value in parameter.special:
+        return True
+    return _is_number(value, int if parameter.kind == "int" else float) and parameter.low <= value <= parameter.high  # type: ignore[operator]
+
+
 def rungs(parameter: Parameter) -> tuple[FlagValue | None, ...]:
     """Return the values that are searched: at most MAX_RUNGS of a range, all others whole, None for absence."""
     absent: tuple[None, ...] = (None,) if parameter.may_be_absent else ()
@@ -135,7 +144,7 @@ def _choice(name: str, form: str, data: Mapping[str, Any], path: str, problems: 
 
 def _ladder(name: str, form: str, data: Mapping[str, Any], path: str, problems: list[Problem]) -> Parameter | None:
     values = _values(data[form], f"{path}.{form}", problems)
-    if values is None:
+    if not values:
         return None
     special, absent, why = _common(data, path, problems)
     absent = absent or None in data[form]
@@ -158,6 +167,8 @@ def _values(data: Any, path: str, problems: list[Problem]) -> tuple[FlagValue, .
         problems.append(Problem(path, "must be a list of values", data))
         return None
     data = [value for value in data if value is not None]
+    if not data:
+        problems.append(Problem(path, "needs a value besides null", None, "leave the parameter out to fix it"))
     for value in data:
         if isinstance(value, bool):
             hint = 'YAML reads on, off, yes and no as true and false: quote them ("on"), or use {flag: true}'

@@ -21,6 +21,7 @@ from optimizer.search.encoding import Encoded, Encoder, Floats
 from optimizer.search.gp import Prior, fit
 from optimizer.search.history import INFEASIBLE, Observation
 from optimizer.search.limits import Limits, chance_of_keeping, keeps
+from optimizer.search.parameters import allows
 from optimizer.search.speed import SpeedModel, fit_speed
 
 MAX_KNOWN = 5
@@ -246,12 +247,14 @@ def expected_gain(
 
 
 def _brought_along(space: CanonicalSpace, taken: set[str]) -> Candidate | None:
-    """The engine's sensible defaults, then results known from elsewhere, the fastest first."""
+    """The engine's sensible defaults, then results known from elsewhere, the fastest first; never outside the space."""
     known = sorted(space.space.known, key=lambda k: -(k.output_tok_s or 0.0))[:MAX_KNOWN]
     for config in [*space.space.defaults, *(k.config for k in known)]:
         searched = {n: v for n, v in config.items() if n in space.names}
         candidate = space.check(searched).candidate
-        if candidate is not None and candidate.key not in taken:
+        if candidate is None or candidate.key in taken:
+            continue
+        if all(allows(space.parameters[n], v) for n, v in candidate.params.items()):
             return candidate
     return None
 

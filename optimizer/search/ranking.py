@@ -127,14 +127,17 @@ def should_stop(
     seed: int,
     options: policy.Options | None = None,
 ) -> bool:
-    """Say whether the expected gain of another start stayed below `min_effect` for several starts running."""
+    """Say whether the expected gain of another start stayed below `min_effect` for several starts running.
+
+    Never while nothing measured keeps the limits: then there is no best yet that a start could fail to improve on.
+    """
     options = options or policy.Options()
     done = [o for o in history if o.kind != "pending"]
     if len(done) < options.design_size + 2 + RUNNING_STARTS:
         return False
     for back in range(RUNNING_STARTS):
         gain = policy.expected_gain(space, done[: len(done) - back], seed=seed, options=options)
-        if gain is not None and gain >= min_effect:
+        if gain is None or gain >= min_effect:
             return False
     return True
 

@@ -291,8 +291,11 @@ def report(table: Recorded, sampler: str, budget: int, runs: Sequence[Run]) -> d
 
 
 def _regret_at(runs: Sequence[Run], n: int) -> float:
-    """Median regret after n starts, in percent; a search that had measured everything keeps its last."""
-    return round(100 * statistics.median(r.regrets[min(n, len(r.regrets)) - 1] for r in runs), 3)
+    """Median regret after n starts, in percent; a search that had measured everything keeps its last.
+
+    One that asked for nothing recorded (a partial table, raw parameters) has found nothing: 100 %.
+    """
+    return round(100 * statistics.median(r.regrets[:n][-1] if r.regrets else 1.0 for r in runs), 3)
 
 
 def _mean(counts: Sequence[int]) -> float:

@@ -111,7 +111,8 @@ class ForeignSampler(CandidateSampler):
         history = read(trials, space)
         taken = measured_keys(history)
         spreads = distributions(space)
-        study = _copy(trials)  # with a trial of its own to sample for: samplers look it up by its number
+        known = [t for t in trials if all(spreads.get(n) == d for n, d in t.distributions.items())]
+        study = _copy(known)  # of this space, with a trial of its own to sample for: samplers look it up by its number
         number = study.ask().number
         blank = study.get_trials(deepcopy=False)[number]
         for attempt in range(REJECTIONS):

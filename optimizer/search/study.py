@@ -6,6 +6,7 @@ was killed goes on; which server comes next is the sampler's decision, what is a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -51,11 +52,12 @@ def open_study(
 ) -> SearchStudy:
     """Open the study of this name, or create it. `optuna_url` is a database URL, or `memory`.
 
-    `options` carry the limits of the objective and the weights of concurrency levels.
+    `options` carry the limits of the objective and the weights of concurrency levels. A study that was begun with
+    another space (the presets of an older Ratchet, flags that the server did not have) goes on in this one: what was
+    measured stays true.
 
     Raises:
         BadInput: no such sampler.
-        Conflict: the study exists with another search space.
     """
     chosen = make_sampler(sampler, space, seed=seed, options=options) if isinstance(sampler, str) else sampler
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -66,11 +68,10 @@ def open_study(
     mark = _fingerprint(space)
     known = study.user_attrs.get("space_fingerprint")
     if known is None:
-        study.set_user_attr("space_fingerprint", mark)
         study.set_user_attr("seed", seed)
-    elif known != mark:
-        raise Conflict(f"study {name} was begun with another search space", remedy="give the new study another name")
-    return SearchStudy(study, storage, space, chosen)
+    if known != mark:
+        study.set_user_attr("space_fingerprint", mark)
+    return SearchStudy(study, storage, space, chosen, other_space=known not in (None, mark))
 
 
 def name_in_optuna(name: str, study_id: str) -> str:
@@ -100,8 +101,12 @@ class SearchStudy:
         storage: optuna.storages.BaseStorage,
         space: CanonicalSpace,
         sampler: CandidateSampler,
+        *,
+        other_space: bool = False,
     ) -> None:
         self.study = study
+        self.other_space = other_space
+        """Whether it was last opened with another space than this one."""
         self.space = space
         self.sampler = sampler
         self._storage = study._storage  # Optuna's cache over ours: finished trials are read once
@@ -163,13 +168,17 @@ class SearchStudy:
     def _create(self, params: Mapping[str, FlagValue], state: TrialState, attrs: dict[str, Any]) -> int:
         """Store a trial whole in one write, so that a kill leaves either nothing or everything of it."""
         written = to_optuna(params, self.space)
-        if not fits(written, self.space):
-            attrs = {**attrs, "params": dict(params)}
-            written = {}
+        if fits(written, self.space):
+            # Optuna keeps the values that a category had in the first trial, and refuses those of a changed space.
+            with contextlib.suppress(ValueError):
+                return self._store(written, state, attrs)
+        return self._store({}, state, {**attrs, "params": dict(params)})
+
+    def _store(self, written: Mapping[str, FlagValue | None], state: TrialState, attrs: Mapping[str, Any]) -> int:
         spreads = distributions(self.space)
         template = create_trial(
             state=state,
-            params=written,
+            params=dict(written),
             distributions={n: spreads[n] for n in written},
             user_attrs={k: v for k, v in attrs.items() if v not in ("", None)},
         )
@@ -302,7 +311,9 @@ def _asked_elsewhere(trial: FrozenTrial, host: str) -> bool:
 
 
 def _fingerprint(space: CanonicalSpace) -> str:
-    text = repr((space.space.parameters, space.space.conditions, space.space.rules))
+    """Mark what can be started; why a parameter is there is only told."""
+    parameters = tuple(replace(p, why="") for p in space.space.parameters)
+    text = repr((parameters, space.space.conditions, space.space.rules))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

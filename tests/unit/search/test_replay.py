@@ -144,3 +144,14 @@ def test_bad_tables_and_samplers_are_told_with_exit_code_2(
     with pytest.raises(BadInput) as cell:
         load(table)
     assert cell.value.problems[0].path.endswith("p.memory")
+
+
+def test_a_replay_that_asks_for_nothing_recorded_is_told_and_does_not_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "MAX_UNRECORDED", 2)
+    path = tmp_path / "sparse.csv"
+    write(path, landscape.SECTION, rows(keep=2))
+    document = replay.run(load(path), "tpe-raw", budget=5, seeds=1)
+    assert document["unrecorded"] == 2
+    assert document["median_regret_pct"]["5"] == 100.0

@@ -113,3 +113,10 @@ def test_with_the_fixed_flags_known_every_other_name_is_a_mistake() -> None:
     with pytest.raises(BadInput) as caught:
         parse(section, presets={}, fixed=["tp-size"])
     assert [p.path for p in caught.value.problems] == ["rules.1"]
+
+
+@pytest.mark.parametrize("form", ["choice", "ladder"])
+def test_a_parameter_that_can_only_be_absent_is_a_mistake(form: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse({"parameters": {"a": {form: [None]}}}, presets={})
+    assert [p.path for p in caught.value.problems] == [f"parameters.a.{form}"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 from optuna.trial import TrialState
 
 from optimizer.engines.base import canonical_key
-from optimizer.errors import BadInput, Conflict, NotFound
+from optimizer.errors import BadInput, NotFound
 from optimizer.search.canonical import CanonicalSpace
-from optimizer.search.policy import SpaceExhausted
+from optimizer.search.policy import Options, SpaceExhausted
+from optimizer.search.space import KnownResult
 from optimizer.search.spec_space import parse
 from optimizer.search.study import Outcome, Result, SearchStudy, open_study
 from tests.unit.search import landscape
@@ -191,11 +192,30 @@ def test_the_end_of_the_space_is_said() -> None:
     assert all(t.state.is_finished() for t in search.study.trials)
 
 
-def test_another_space_under_the_same_name_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampler", ["ratchet", "tpe"])
+def test_a_study_goes_on_after_an_upgrade_that_changed_its_presets(tmp_path: Path, sampler: str) -> None:
+    before = study(url(tmp_path), sampler=sampler)
+    landscape.drive(before, 6)
+    cut_off = before.ask()
+    section = {**landscape.SECTION["parameters"], "algorithm": ["none", "eagle3", "ngram", "mtp"]}
+    changed = CanonicalSpace(parse({**landscape.SECTION, "parameters": section}, presets={}))
+    after = open_study(url(tmp_path), "night", space=changed, sampler=sampler)
+    assert after.other_space
+    after.reconcile([])
+    assert after.ask().params == cut_off.params
+    assert len(after.history()) == 7
+    keys = [canonical_key(params) for params in landscape.drive(after, 6)]
+    assert not set(keys) & {o.key for o in before.history()[:7]}
+    again = open_study(url(tmp_path), "night", space=changed, sampler=sampler)
+    assert not again.other_space
+    assert [o.key for o in again.history()][7:] == keys
+
+
+def test_another_explanation_of_a_parameter_is_no_other_space(tmp_path: Path) -> None:
     study(url(tmp_path))
-    other = CanonicalSpace(parse({"parameters": {"a": {"choice": ["x", "y"]}}}, presets={}))
-    with pytest.raises(Conflict):
-        open_study(url(tmp_path), "night", space=other)
+    parameters = tuple(replace(p, why="told better") for p in landscape.space().parameters)
+    told = CanonicalSpace(replace(landscape.space(), parameters=parameters))
+    assert not open_study(url(tmp_path), "night", space=told).other_space
 
 
 def test_an_unknown_sampler_is_bad_input() -> None:
@@ -226,3 +246,54 @@ def test_stops_when_nothing_is_left_to_gain() -> None:
     assert not search.should_stop(0.01)
     landscape.drive(search, 45)
     assert search.should_stop(0.01)
+
+
+def test_exploring_goes_on_while_nothing_keeps_the_limits_yet() -> None:
+    limited = Options(limits={"ttft_p99_ms": (None, 800.0)})
+    search = open_study("memory", "night", space=landscape.canonical(), options=limited)
+    for _ in range(11):
+        search.tell(search.ask().number, Result(50.0, metrics={"ttft_p99_ms": 2000.0}))
+    assert search.expected_gain() is None
+    assert not search.should_stop(0.01)
+
+
+def test_a_metric_that_is_no_number_counts_as_not_measured(tmp_path: Path) -> None:
+    limited = Options(limits={"ttft_p99_ms": (None, 800.0)})
+    search = open_study(url(tmp_path), "night", space=landscape.canonical(), options=limited)
+    for value in (700.0, float("nan"), None, 650.0):
+        search.tell(search.ask().number, Result(50.0, metrics={"ttft_p99_ms": value}))  # type: ignore[dict-item]
+    assert [o.metrics for o in search.history()] == [{"ttft_p99_ms": 700.0}, {}, {}, {"ttft_p99_ms": 650.0}]
+    assert search.ask().params
+
+
+@pytest.mark.parametrize("result", [Result(0.0), Result(0.0, Outcome.PRUNED), Result(None, Outcome.PRUNED)])
+def test_a_server_that_gave_no_speed_is_not_started_again_and_again(result: Result) -> None:
+    search = study()
+    landscape.drive(search, 5)
+    first = search.ask()
+    search.tell(first.number, result)
+    assert search.ask().params != first.params
+
+
+def test_a_study_with_nothing_to_search_ends_after_its_baseline() -> None:
+    search = open_study("memory", "night", space=CanonicalSpace(parse({}, presets={})))
+    search.add_observation({}, Result(90.0, accept_len=2.0))
+    with pytest.raises(SpaceExhausted):
+        search.ask()
+    best = search.best()
+    assert best is not None
+    assert best.mean == pytest.approx(90.0)
+    for value in (91.0, 89.0, 90.5, 90.2):
+        search.add_observation({}, Result(value, accept_len=2.0))
+    assert search.importance()["output_tok_s"] == {}
+    assert search.explain({}, {}).contributions == ()
+
+
+def test_what_was_found_elsewhere_is_not_tried_outside_of_this_space() -> None:
+    known = tuple(
+        KnownResult({**landscape.BEST, "memory": memory}, speed)
+        for memory, speed in ((0.95, 99.0), (0.72, 98.0), (0.8, 90.0))
+    )
+    search = open_study("memory", "night", space=CanonicalSpace(replace(landscape.space(), known=known)))
+    assert search.ask().params == landscape.BEST
+    assert 0.7 <= float(search.ask().params["memory"]) <= 0.9
