@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import os
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from storage.engine import home_dir
 from storage.upkeep import Retention
 
-Days = Annotated[float | None, Field(gt=0), AfterValidator(lambda days: None if days == math.inf else days)]
-
-
-def default_data_dir() -> Path:
-    """Return `$RATCHET_HOME`, or `~/.local/share/ratchet`."""
-    home = os.environ.get("RATCHET_HOME")
-    return Path(home) if home else Path.home() / ".local" / "share" / "ratchet"
+Days = Annotated[float | None, Field(gt=0)]
 
 
 class Settings(BaseSettings):
@@ -28,7 +21,7 @@ class Settings(BaseSettings):
 
     db_url: str = ""
     """SQLAlchemy URL; empty means a SQLite file in `data_dir`."""
-    data_dir: Path = Field(default_factory=default_data_dir)
+    data_dir: Annotated[Path, AfterValidator(Path.expanduser)] = Field(default_factory=home_dir)
     """Where reports and the default database live."""
     lease_ttl_s: float = 60.0
     lease_renew_s: float = 10.0

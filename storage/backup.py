@@ -12,6 +12,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import time
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -20,13 +21,15 @@ import sqlalchemy as sa
 
 from storage import migrate, tables
 from storage.engine import Database
-from storage.errors import Corrupt, DatabaseBusy, Missing, StorageError, translated
+from storage.errors import Corrupt, DatabaseBusy, InvalidValue, Missing, SchemaOutdated, StorageError, translated
 
 FENCE_JUMP = 1_000_000
 """Far more than the claims of any host between a backup and its return."""
-PAGES_AT_ONCE = 4096
-"""Pages copied in one step of the online backup; writers get their turn between steps."""
 TOOL_TIMEOUT_S = 3600
+BUSY = frozenset({5, 6})
+"""SQLITE_BUSY and SQLITE_LOCKED."""
+NOTHING = Path(":memory:")
+"""An empty SQLite database."""
 
 
 class ToolFailed(StorageError):
@@ -41,16 +44,38 @@ def backup(db: Database, target: Path) -> list[Path]:
     Raises:
         DiskFull: no room for the copy; an older target is still there.
         Corrupt: the database itself is damaged.
+        InvalidValue: the target is the database itself, or cannot be written.
+        SchemaOutdated: there is nothing of Ratchet in the database.
         ToolFailed: PostgreSQL's tools are missing or failed.
     """
     target = target.expanduser().absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_itself(db, target)
+    if migrate.current(db) is None:
+        raise SchemaOutdated(
+            f"{db.name} has no tables of Ratchet, so there is nothing to keep",
+            remedy="check --db, RATCHET_DB_URL and RATCHET_HOME: this may be another database than the service's",
+        )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return _written(db, target)
+    except OSError as error:
+        raise InvalidValue(f"{target} cannot be written: {error.strerror}", remedy="check the path") from error
+
+
+def _written(db: Database, target: Path) -> list[Path]:
     if db.path is None or db.optuna_path is None:
         return [_dump(db, target)]
     written = []
     if db.optuna_path.exists():
-        written.append(_copy_file(db.optuna_path, optuna_copy(target)))
-    return [_copy_file(db.path, target), *written]
+        written.append(_copy_file(db.optuna_path, optuna_copy(target), db.patience_s))
+    return [_copy_file(db.path, target, db.patience_s), *written]
+
+
+def _refuse_itself(db: Database, path: Path) -> None:
+    """A copy takes the place of its target, and whoever has the old file open would write into nothing from then on."""
+    own = {p.resolve() for p in (db.path, db.optuna_path) if p is not None}
+    if own & {path.resolve(), optuna_copy(path).resolve()}:
+        raise InvalidValue(f"{path} is the database itself", remedy="name another file")
 
 
 def optuna_copy(target: Path) -> Path:
@@ -63,14 +88,18 @@ def restore(db: Database, source: Path, *, now: datetime, force: bool = False) -
 
     Every lease ends and every fence jumps ahead, so that a worker of before can write nothing more.
 
+    Without a copy of Optuna's file beside the backup, the search of every study is told again from our rows.
+
     Raises:
         Missing: there is no such file.
+        InvalidValue: it is the database itself.
         Corrupt: it is not a sound backup.
-        DatabaseBusy: a worker holds a lease now, and `force` was not given.
+        DatabaseBusy: a worker holds a lease now, and `force` was not given; or somebody keeps a file locked.
     """
-    source = source.expanduser()
+    source = source.expanduser().absolute()
     if not source.is_file():
         raise Missing(f"there is no backup {source}", remedy="check the path")
+    _refuse_itself(db, source)
     if not force:
         _refuse_while_in_use(db, now)
     old_fences = _fences(db)
@@ -78,9 +107,13 @@ def restore(db: Database, source: Path, *, now: datetime, force: bool = False) -
         _undump(db, source)
     else:
         _check_file(source)
-        if optuna_copy(source).is_file():
-            _pour(optuna_copy(source), db.optuna_path)
-        _pour(source, db.path)
+        search = optuna_copy(source)
+        if search.is_file():
+            with translated():
+                _check_pages(search)
+        if search.is_file() or db.optuna_path.exists():
+            _pour(search if search.is_file() else NOTHING, db.optuna_path, db.patience_s)
+        _pour(source, db.path, db.patience_s)
     db.close()
     _jump_fences(db, old_fences, now)
 
@@ -117,15 +150,15 @@ def _jump_fences(db: Database, old: dict[str, int], now: datetime) -> None:
             conn.execute(sa.insert(tables.leases).values(row_of_host))
 
 
-def _copy_file(source: Path, target: Path) -> Path:
+def _copy_file(source: Path, target: Path, patience_s: float) -> Path:
     """Copy one SQLite file that may be in use, check the copy, and only then give it its name."""
     partial = target.with_name(f"{target.name}.partial")
     partial.unlink(missing_ok=True)
     try:
         with translated():
-            os.close(os.open(partial, os.O_RDWR | os.O_CREAT, 0o600))
-            with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(partial)) as new:
-                old.backup(new, pages=PAGES_AT_ONCE)
+            _make_private(partial)
+            with closing(_connected(source, patience_s)) as old, closing(sqlite3.connect(partial)) as new:
+                _copy_pages(old, new, patience_s)
                 # A single file is easier to keep than one with a write-ahead log beside it.
                 new.execute("PRAGMA journal_mode = DELETE")
             _check_pages(partial)
@@ -135,6 +168,32 @@ def _copy_file(source: Path, target: Path) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return target
+
+
+def _make_private(path: Path) -> None:
+    """Create a file that only its owner reads: there are hashes of keys and variables of servers in it."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def _connected(path: Path, patience_s: float) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=patience_s)
+
+
+def _copy_pages(old: sqlite3.Connection, new: sqlite3.Connection, patience_s: float) -> None:
+    """Copy everything in one step, which reads one moment of a file in WAL and keeps no writer waiting.
+
+    In several, it would begin anew after every write of another process, and come to no end beside a busy one.
+    """
+    end = time.monotonic() + patience_s
+
+    def look(status: int, _left: int, _pages: int) -> None:
+        if status in BUSY and time.monotonic() >= end:  # by itself it would try for ever
+            raise DatabaseBusy(
+                "another process has locked the SQLite file for too long",
+                remedy="stop the service and whatever else has it open, then try again",
+            )
+
+    old.backup(new, progress=look)
 
 
 def _check_pages(path: Path) -> None:
@@ -154,18 +213,19 @@ def _check_file(path: Path) -> None:
                 raise Corrupt(f"{path} is a SQLite file, but not a backup of Ratchet", remedy="check the path")
 
 
-def _pour(source: Path, target: Path) -> None:
+def _pour(source: Path, target: Path, patience_s: float) -> None:
     """Replace the content of a SQLite file, page by page under its lock: also right while others have it open."""
     with translated(), closing(sqlite3.connect(source)) as old:
-        with closing(sqlite3.connect(target, timeout=30)) as new:
-            old.backup(new)
-        with closing(sqlite3.connect(target, timeout=30)) as new:
+        with closing(_connected(target, patience_s)) as new:
+            _copy_pages(old, new, patience_s)
+        with closing(_connected(target, patience_s)) as new:
             new.execute("PRAGMA journal_mode = WAL")
 
 
 def _dump(db: Database, target: Path) -> Path:
     partial = target.with_name(f"{target.name}.partial")
     try:
+        _make_private(partial)
         _tool(db, "pg_dump", "--format=custom", "--no-owner", f"--file={partial}")
         partial.replace(target)
     finally:
@@ -188,15 +248,19 @@ def _tool(db: Database, name: str, *arguments: str) -> None:
     url = db.engine.url
     environment = {**os.environ, **({"PGPASSWORD": str(url.password)} if url.password else {})}
     address = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
-    done = subprocess.run(
-        [found, f"--dbname={address}", *arguments],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TOOL_TIMEOUT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [found, f"--dbname={address}", *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TOOL_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        remedy = "stop what has the database open (a lock is waited for), or use the tool by hand"
+        raise ToolFailed(f"{name} did not end within {TOOL_TIMEOUT_S} s", remedy=remedy) from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise ToolFailed(f"{name} failed: {last}", remedy=f"use the {name} of the server's version (RATCHET_PG_BIN)")

@@ -20,13 +20,15 @@ from storage.engine import Database
 from storage.errors import translated
 
 ENDED = ("finished", "failed")
+FOR_EVER_DAYS = 36_500.0
+"""From so many days on a kind is kept for ever, infinity included."""
 BATCH = 500
 """Rows removed in one transaction, so that nobody waits long for the lock."""
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Days that each kind of data is kept; None keeps it for ever.
+    """Days that each kind of data is kept; None (or `FOR_EVER_DAYS`) keeps it for ever.
 
     Requests, logs and series count from the end of their study, and stay while it has not ended. The others count from
     when they happened.
@@ -66,7 +68,7 @@ def prune(db: Database, retention: Retention, now: datetime) -> dict[str, int]:
     return {
         table.name: _remove(db, table, _outlived(table, now - timedelta(days=days)))
         for table, days in kept
-        if days is not None
+        if days is not None and days < FOR_EVER_DAYS
     }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -15,13 +17,23 @@ from optimizer.errors import BadInput, RatchetError
 from storage import backup as copies
 from storage import migrate, transfer, upkeep
 from storage.engine import Database, open_database
-from storage.errors import BadDatabaseUrl, SchemaOutdated, StorageError
-from storage.upkeep import Retention
+from storage.errors import BadDatabaseUrl, InvalidValue, SchemaOutdated, StorageError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 db_option = click.option(
     "--db", "url", metavar="URL", help="Database URL (or RATCHET_DB_URL); default: a SQLite file of your own."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def days_option(kind: str, what: str) -> Callable[[F], F]:
+    """Make the option of how long one kind of data is kept: as the service does it, unless it is given."""
+    return click.option(
+        f"--{kind}-days",
+        type=click.FloatRange(min=0),
+        help=f"Keep {what} for N days; default: RATCHET_KEEP_{kind.upper()}_DAYS, or 180.",
+    )
 
 
 @click.group()
@@ -38,7 +50,7 @@ def opened(url: str | None) -> Iterator[Database]:
             yield database
         finally:
             database.close()
-    except BadDatabaseUrl as error:
+    except (BadDatabaseUrl, InvalidValue) as error:
         raise BadInput(error.message, remedy=error.remedy) from error
     except StorageError as error:
         raise RatchetError(error.message, remedy=error.remedy) from error
@@ -91,35 +103,21 @@ def check(url: str | None, as_json: bool) -> None:
 @db.command()
 @db_option
 @json_option
-@click.option(
-    "--requests-days",
-    type=float,
-    default=Retention.requests_days,
-    show_default=True,
-    help="Keep raw requests for N days.",
-)
-@click.option(
-    "--logs-days", type=float, default=Retention.logs_days, show_default=True, help="Keep server logs for N days."
-)
-@click.option(
-    "--series-days",
-    type=float,
-    default=Retention.series_days,
-    show_default=True,
-    help="Keep telemetry and GPU samples for N days.",
-)
-@click.option(
-    "--events-days", type=float, default=Retention.events_days, show_default=True, help="Keep events for N days."
-)
+@days_option("requests", "raw requests")
+@days_option("logs", "server logs")
+@days_option("series", "telemetry and GPU samples")
+@days_option("events", "events")
 @click.option("--keep-all", is_flag=True, help="Remove nothing; only give free space back.")
-def vacuum(url: str | None, as_json: bool, keep_all: bool, **days: float) -> None:
+def vacuum(url: str | None, as_json: bool, keep_all: bool, **days: float | None) -> None:
     """Remove old evidence of ended studies and give the space back. Results are never removed.
 
-    Days count from the end of a study. Studies that have not ended keep everything.
+    Days count from the end of a study, and a study that has not ended keeps its evidence; those of events count from
+    when they happened.
     """
+    retention = replace(settings_for(url).retention, **{name: n for name, n in days.items() if n is not None})
     with opened(url) as database:
         migrate.check(database)
-        removed = {} if keep_all else upkeep.prune(database, Retention(**days), SystemClock().now())
+        removed = {} if keep_all else upkeep.prune(database, retention, SystemClock().now())
         before, after = upkeep.vacuum(database)
     if as_json:
         print_json({"database": database.name, "removed": removed, "bytes_before": before, "bytes_after": after})

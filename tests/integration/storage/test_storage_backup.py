@@ -14,7 +14,7 @@ import pytest
 
 from storage import backup, events, leases, migrate, studies, trials, upkeep
 from storage.engine import Database, open_database
-from storage.errors import Corrupt, DatabaseBusy, Missing, StaleFence
+from storage.errors import Corrupt, DatabaseBusy, InvalidValue, Missing, SchemaOutdated, StaleFence
 from tests.contract.storage import samples
 from tests.contract.storage.filled import everything, fill
 from tests.contract.storage.samples import HOST, NOW, later
@@ -163,3 +163,78 @@ def test_missing_tools_are_named(postgres_db: Database, tmp_path: Path, monkeypa
     monkeypatch.setenv("RATCHET_PG_BIN", str(tmp_path))
     with pytest.raises(backup.ToolFailed, match="pg_dump is not installed"):
         backup.backup(postgres_db, tmp_path / "x")
+
+
+def test_a_backup_never_takes_the_place_of_the_database_itself(sqlite_db: Database, tmp_path: Path) -> None:
+    assert sqlite_db.path is not None
+    assert sqlite_db.optuna_path is not None
+    link = tmp_path / "link.db"
+    link.symlink_to(sqlite_db.path)
+    for target in (sqlite_db.path, sqlite_db.optuna_path, link):
+        with pytest.raises(InvalidValue, match="is the database itself"):
+            backup.backup(sqlite_db, target)
+    with pytest.raises(InvalidValue, match="is the database itself"):
+        backup.restore(sqlite_db, sqlite_db.path, now=NOW)
+
+
+def test_nothing_is_no_backup_and_a_place_that_cannot_be_written_is_told(sqlite_db: Database, tmp_path: Path) -> None:
+    mistyped = open_database(f"sqlite:///{tmp_path / 'mistyped.db'}")
+    with pytest.raises(SchemaOutdated, match="nothing to keep"):
+        backup.backup(mistyped, tmp_path / "copy.db")
+    mistyped.close()
+    assert not (tmp_path / "copy.db").exists()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    for target in (tmp_path / "folder", tmp_path / "file" / "copy.db"):
+        with pytest.raises(InvalidValue, match="cannot be written"):
+            backup.backup(sqlite_db, target)
+
+
+def test_a_restore_does_not_wait_for_ever_for_a_file_that_somebody_keeps_locked(
+    sqlite_db: Database, tmp_path: Path
+) -> None:
+    backup.backup(sqlite_db, tmp_path / "copy.db")
+    impatient = open_database(sqlite_db.url, patience_s=0.1)
+    assert sqlite_db.path is not None
+    with closing(sqlite3.connect(sqlite_db.path, isolation_level=None)) as forgotten:
+        forgotten.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseBusy, match="locked the SQLite file"):
+            backup.restore(impatient, tmp_path / "copy.db", now=NOW, force=True)
+    impatient.close()
+
+
+def test_a_backup_ends_beside_somebody_who_never_stops_writing(sqlite_db: Database, tmp_path: Path) -> None:
+    with sqlite_db.write() as conn:
+        fence = samples.leased_study(conn)
+        for _ in range(9):
+            samples.stored_trial(conn, fence, warnings=["x" * 4_000_000])
+    done = threading.Event()
+    written = 0
+
+    def work() -> None:
+        nonlocal written
+        while not done.is_set() and written < 500:
+            with sqlite_db.write() as conn:
+                events.append(conn, "s1", "x", {}, NOW)
+            written += 1
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    backup.backup(sqlite_db, tmp_path / "copy.db")
+    done.set()
+    worker.join()
+    assert written < 500, "it ended before the writer did"
+
+
+def test_a_restore_without_optunas_copy_leaves_no_search_of_a_later_time(sqlite_db: Database, tmp_path: Path) -> None:
+    backup.backup(sqlite_db, tmp_path / "copy.db")
+    assert sqlite_db.optuna_path is not None
+    with closing(sqlite3.connect(sqlite_db.optuna_path)) as conn:
+        conn.execute("CREATE TABLE studies (name TEXT)")
+        conn.commit()
+    backup.restore(sqlite_db, tmp_path / "copy.db", now=NOW)
+    with closing(sqlite3.connect(sqlite_db.optuna_path)) as conn:
+        assert conn.execute("SELECT name FROM sqlite_master").fetchall() == []
+    (tmp_path / "copy.optuna.db").write_bytes(b"no database at all" * 1000)
+    with pytest.raises(Corrupt):
+        backup.restore(sqlite_db, tmp_path / "copy.db", now=NOW)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api.cli.main import main
-from storage import migrate, studies, transfer, trials
+from storage import events, migrate, studies, transfer, trials
 from storage.engine import Database, open_database
 from tests.contract.storage import samples
 from tests.contract.storage.filled import fill
@@ -132,3 +133,21 @@ def test_a_whole_study_is_imported_from_a_file(cli: Cli, sqlite_db: Database, tm
         assert len(studies.list_studies(conn)) == 2
         assert len(trials.list_trials(conn, beside["id"])) == len(trials.list_trials(conn, "s1")) == 3
     other.close()
+
+
+def test_vacuum_keeps_what_the_settings_keep(cli: Cli, sqlite_db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = samples.NOW - timedelta(days=4000)
+    with sqlite_db.write() as conn:
+        events.append(conn, None, "x", {}, old)
+    monkeypatch.setenv("RATCHET_KEEP_EVENTS_DAYS", "inf")
+    assert "events" not in cli("vacuum", "--db", sqlite_db.url, "--json")[1]["removed"]
+    assert "events" not in cli("vacuum", "--db", sqlite_db.url, "--events-days", "1e9", "--json")[1]["removed"]
+    assert cli("vacuum", "--db", sqlite_db.url, "--events-days", "-1")[0] == 2
+    assert cli("vacuum", "--db", sqlite_db.url, "--events-days", "5", "--json")[1]["removed"]["events"] == 1
+
+
+def test_a_backup_of_the_wrong_database_is_no_success(cli: Cli, sqlite_db: Database, tmp_path: Path) -> None:
+    code, _, said = cli("backup", str(tmp_path / "copy.db"), "--db", f"sqlite:///{tmp_path / 'mistyped.db'}")
+    assert (code, "nothing to keep" in said) == (1, True)
+    assert sqlite_db.path is not None
+    assert cli("backup", str(sqlite_db.path), "--db", sqlite_db.url)[0] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from datetime import datetime
 from typing import Any
@@ -19,7 +20,7 @@ def test_the_settings_say_how_long_evidence_is_kept(monkeypatch: pytest.MonkeyPa
     assert Settings().retention == Retention()
     monkeypatch.setenv("RATCHET_KEEP_LOGS_DAYS", "7")
     monkeypatch.setenv("RATCHET_KEEP_EVENTS_DAYS", "inf")
-    assert Settings().retention == Retention(logs_days=7, events_days=None)
+    assert Settings().retention == Retention(logs_days=7, events_days=math.inf)
 
 
 def test_it_prunes_again_and_again_and_outlives_a_busy_database(monkeypatch: pytest.MonkeyPatch) -> None:
