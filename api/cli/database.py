@@ -5,7 +5,9 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from optimizer.errors import BadInput, Conflict, RatchetError
+from pydantic import ValidationError
+
+from optimizer.errors import BadInput, Conflict, Problem, RatchetError
 from optimizer.settings import Settings
 from storage import migrate, transfer
 from storage.engine import Database, open_database
@@ -14,8 +16,21 @@ from storage.records import StudyRecord
 
 
 def settings_for(db_url: str | None) -> Settings:
-    """Return the settings, with the database of the command line when it is given."""
-    return Settings(db_url=db_url) if db_url else Settings()
+    """Return the settings, with the database of the command line when it is given.
+
+    Raises:
+        BadInput: a variable of the environment cannot be used.
+    """
+    try:
+        return Settings(db_url=db_url) if db_url else Settings()
+    except ValidationError as error:
+        problems = [
+            Problem(
+                "_".join(["RATCHET", *map(str, e["loc"])]).upper(), e["msg"].removeprefix("Value error, "), e["input"]
+            )
+            for e in error.errors()
+        ]
+        raise BadInput("the environment cannot be used", problems) from error
 
 
 def open_migrated(settings: Settings) -> Database:

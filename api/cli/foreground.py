@@ -1,10 +1,12 @@
 """One study in the foreground: the service's own worker code, watched in a terminal, ended cleanly by Ctrl-C.
 
-Decides what an interrupt does (the first asks for a clean end, later ones say what is waited for) and the exit code.
+Decides what an interrupt does: the first asks for a clean end, later ones say what is waited for. A terminal that goes
+away (a connection that breaks) interrupts as well, unless `nohup` says otherwise.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import sys
@@ -28,6 +30,7 @@ from storage.engine import Database
 from storage.records import StudyRecord
 
 RETRY_S = 1.0
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = "interrupted in the terminal; run the same command again to go on"
 ENDED = {StudyState.FINISHED, StudyState.FAILED, StudyState.NEEDS_ATTENTION, StudyState.PAUSED}
 
@@ -55,8 +58,8 @@ class Foreground:
 
     def run(self, view: View, *, plain: bool | None = None) -> StudyRecord:
         """Work until the study ends; return its last row."""
-        self._thread.start()
         with self._signals():
+            self._thread.start()
             try:
                 follow(view, lambda: not self._thread.is_alive(), plain=plain)
             finally:
@@ -68,8 +71,9 @@ class Foreground:
     def _see_to_the_end(self) -> None:
         """Whatever became of the view, the host gets its server back before this process ends."""
         if self._thread.is_alive():
-            self._interrupts += 1
-            self._interrupt("the view broke; run the same command again to go on")
+            if not self._interrupts:
+                self._interrupts += 1
+                self._interrupt("the view broke; run the same command again to go on")
             self._thread.join()
 
     def _work(self) -> None:
@@ -95,7 +99,8 @@ class Foreground:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        before = {n: signal.signal(n, self._interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
+        caught = [n for n in INTERRUPTS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+        before = {n: signal.signal(n, self._interrupted) for n in caught}
         try:
             yield
         finally:
@@ -105,10 +110,11 @@ class Foreground:
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         self._interrupts += 1
         self._interrupt(INTERRUPTED)
-        if self._interrupts == 1:
-            say("stopping: the trial ends now and the server that was there before is put back")
-        else:
-            say("still waiting until the server that was there before serves again; it would be lost otherwise")
+        with contextlib.suppress(OSError):  # the terminal may be gone, and what is waited for must not be left for that
+            if self._interrupts == 1:
+                say("stopping: a trial that runs here ends now, and the server that was there before is put back")
+            else:
+                say("still waiting until the server that was there before serves again; it would be lost otherwise")
 
 
 def run_in_foreground(

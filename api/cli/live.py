@@ -17,14 +17,17 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 from scipy.special import stdtrit
+from sqlalchemy import Connection
 
 from optimizer.plan import flags_that_differ
 from storage import events, studies, trials
 from storage.engine import Database
-from storage.records import StudyRecord, TrialRecord
+from storage.records import EventRecord, StudyRecord, TrialRecord
 
 SHOWN_TRIALS = 14
 REFRESH_S = 0.25
+PAGE = 500
+"""Events read at once."""
 
 
 @dataclass
@@ -45,16 +48,23 @@ class View:
     def refresh(self) -> list[str]:
         """Read what is new; return one plain line for each thing worth telling."""
         with self.db.read() as conn:
-            fresh = events.since(conn, self.last_event, study_id=self.study_id, limit=500)
+            fresh = self._fresh(conn)
             self.study = studies.find(conn, self.study_id)
             self.trials = list(trials.list_trials(conn, self.study_id, limit=100_000))
         lines = []
         for event in fresh:
-            self.last_event = event.id
             line = self._ended(event.data) if event.kind == "trial" else self._line(event.kind, event.data)
             if line:
                 lines.append(line)
         return lines
+
+    def _fresh(self, conn: Connection) -> list[EventRecord]:
+        """Every event since the last look: after the end of the study there is none more."""
+        found: list[EventRecord] = []
+        while page := events.since(conn, self.last_event, study_id=self.study_id, limit=PAGE):
+            self.last_event = page[-1].id
+            found += page
+        return found
 
     def _ended(self, data: dict[str, Any]) -> str:
         trial = next((t for t in self.trials if t.number == data.get("number") and t.finished_at is not None), None)

@@ -66,6 +66,10 @@ def find_or_create(db: Database, spec: StudySpec) -> StudyRecord:
             remedy="give this specification another name, or delete the old study",
         )
     say(f"going on with study {known.name} ({known.id}), {known.state}")
+    stored, given = studies.load_spec(known).model_dump(mode="json"), spec.model_dump(mode="json")
+    changed = [name for name, value in given.items() if value != stored[name]]
+    if changed:
+        say(f"note: it goes on as it was created; what {', '.join(changed)} says now needs a study of another name")
     return known
 
 
