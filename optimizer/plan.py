@@ -61,7 +61,8 @@ def full_config(run: StudyRun, params: Config | None) -> dict[str, FlagValue]:
 
 def alias(run: StudyRun) -> str:
     """Return the served model name that proves a server is ours: the owner's own if given, else one of this study."""
-    given = run.spec.launch.flags.get("served-model-name") or run.spec.launch.flags.get("alias")
+    home = run.spec.baseline_config()
+    given = home.get("served-model-name") or home.get("alias")
     return str(given) if given else f"ratchet-{run.study.id}"
 
 

@@ -106,8 +106,8 @@ class StudyRun:
 
 
 def port_of(spec: StudySpec) -> int:
-    """Return the port of the launch flags, or the engine's default."""
-    return int(spec.launch.flags.get("port", find_engine(spec.engine).default_port))
+    """Return the port of the baseline's flags, or the engine's default."""
+    return int(spec.baseline_config().get("port", find_engine(spec.engine).default_port))
 
 
 def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeeper, clock: Clock) -> StudyRun:
@@ -131,12 +131,11 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         installed, known_flags = learn_version(link, engine, spec)
         version = spec.engine_version or installed
         study, changed = kinds.settle(db, study, host.name, version, hardware)
-        space = spec_space.parse(
-            spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=set(spec.launch.flags)
-        )
+        home = spec.baseline_config()
+        space = spec_space.parse(spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=home)
         space, left_out = only_known(space, spec, engine, known_flags)
         space = replace(space, known=(*space.known, *former.results(db, study, spec, hardware)))
-        fixed = {**spec.launch.flags, **dict.fromkeys(left_out, False)}
+        fixed = {**home, **dict.fromkeys(left_out, False)}
         models = read_configs(link, spec, space, deadline=Deadline.after(60))
         run = StudyRun(
             db=db,
@@ -169,7 +168,6 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         )
         check_flags(run)
         check_baseline(run)
-        home = spec.baseline_config()
         for text in (*misfits(models, home, space), *long_sequences(models, home)):
             run.say("warning", text=text)
         if run.search.other_space:

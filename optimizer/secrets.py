@@ -45,5 +45,6 @@ def _value_of(name: str, value: str) -> str:
         return os.environ[target]
     try:
         return Path(target).expanduser().read_text(encoding="utf-8").rstrip("\n")
-    except OSError as error:
-        raise BadInput(f"secret {value} cannot be read", [Problem(where, str(error.strerror))]) from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise BadInput(f"secret {value} cannot be read", [Problem(where, reason)]) from error

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from optimizer.errors import BadInput, Problem
 
@@ -23,13 +32,14 @@ Scalar = bool | int | float | str
 FLAG_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9-]*$")
 ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 M = TypeVar("M", bound=BaseModel)
+MAX_PORT = 65535
 STUDY_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
 
 
 class Model(BaseModel):
     """Strict about names, so that a misspelt field is an error with a hint and never ignored."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _check_names(values: Mapping[str, Any], pattern: re.Pattern[str], what: str) -> None:
@@ -38,35 +48,46 @@ def _check_names(values: Mapping[str, Any], pattern: re.Pattern[str], what: str)
             raise ValueError(f"{name!r} is not a {what}")
 
 
+def _flag_names(value: dict[str, Any]) -> dict[str, Any]:
+    _check_names(value, FLAG_NAME, "flag name: write it without dashes in front, like tp-size")
+    return value
+
+
+def _env(value: Any) -> Any:
+    """Variables are texts; a number may be written without quotes."""
+    if isinstance(value, Mapping):
+        _check_names({str(name): None for name in value}, ENV_NAME, "variable name")
+        return {k: str(v) if _is_plain_number(v) else v for k, v in value.items()}
+    return value
+
+
+def _is_plain_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+Env = Annotated[dict[str, str], BeforeValidator(_env)]
+
+
 class Launch(Model):
     """How the server is started; `flags` are the fixed ones (long names without dashes)."""
 
     command: list[str] = Field(min_length=1)
-    flags: dict[str, Scalar] = Field(default_factory=dict)
-    env: dict[str, str] = Field(default_factory=dict)
+    flags: Annotated[dict[str, Scalar], AfterValidator(_flag_names)] = Field(default_factory=dict)
+    env: Env = Field(default_factory=dict)
     cwd: str | None = None
     extra_args: list[str] = Field(default_factory=list)
 
     @field_validator("flags")
     @classmethod
     def _flags(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
-        _check_names(value, FLAG_NAME, "flag name: write it without dashes in front, like tp-size")
         return {k: v for k, v in value.items() if v is not False}
-
-    @field_validator("env", mode="before")
-    @classmethod
-    def _env(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            _check_names(value, ENV_NAME, "variable name")
-            return {k: str(v) if isinstance(v, int | float) else v for k, v in value.items()}
-        return value
 
 
 class Baseline(Model):
     """The configuration to beat: the launch flags with these on top (`null` removes one)."""
 
-    flags: dict[str, Scalar | None] = Field(default_factory=dict)
-    env: dict[str, str] = Field(default_factory=dict)
+    flags: Annotated[dict[str, Scalar | None], AfterValidator(_flag_names)] = Field(default_factory=dict)
+    env: Env = Field(default_factory=dict)
     expected_tok_s: float | None = Field(default=None, gt=0)
     tolerance_pct: float = Field(default=5.0, gt=0, le=100)
     restarts: int = Field(default=2, ge=1, le=20)
@@ -123,7 +144,7 @@ class SshEntry(Model):
 
     alias: str | None = None
     hostname: str | None = None
-    port: int | None = Field(default=None, ge=1, le=65535)
+    port: int | None = Field(default=None, ge=1, le=MAX_PORT)
     user: str | None = None
     identity_file: str | None = None
     jump: list[str] = Field(default_factory=list)
@@ -149,7 +170,7 @@ class HomeEntry(Model):
     """The server to put back, when it is given and not found in /proc."""
 
     command: list[str] = Field(default_factory=list)
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Env = Field(default_factory=dict)
     cwd: str | None = None
     url: str | None = None
     systemd_unit: str | None = None
@@ -216,7 +237,7 @@ class StudySpec(Model):
     objective: Objective = Objective()
     budget: Budget = Budget()
     sampler: SamplerName = "ratchet"
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
     on_finish: Literal["restore", "adopt"] = "restore"
     min_effect: Annotated[float, Field(ge=0, le=1)] = 0.01
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
@@ -246,7 +267,9 @@ class StudySpec(Model):
     @field_validator("engine_version", mode="before")
     @classmethod
     def _version(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, int | float) else value
+        if isinstance(value, float):
+            raise ValueError('quote it: YAML reads 0.10 as the number 0.1, and "0.10" as it is')
+        return str(value) if _is_plain_number(value) else value
 
     @field_validator("name")
     @classmethod
@@ -254,6 +277,13 @@ class StudySpec(Model):
         if not STUDY_NAME.match(value):
             raise ValueError("use letters, digits, dots, dashes and underscores, at most 100")
         return value
+
+    @model_validator(mode="after")
+    def _port(self) -> StudySpec:
+        port = str(self.baseline_config().get("port", 1))
+        if not port.isdecimal() or not 1 <= int(port) <= MAX_PORT:
+            raise ValueError(f"the flag port must be a number from 1 to {MAX_PORT}, and is {port}")
+        return self
 
     @property
     def host_name(self) -> str:
@@ -428,9 +458,8 @@ def _section_problems(data: Any, spec: StudySpec | None) -> list[Problem]:
     engine = data.get("engine")
     if isinstance(data.get("space", {}), Mapping) and engine in get_args(EngineName):
         presets = find_engine(str(engine)).presets(spec.engine_version if spec else None)
-        launch = data.get("launch")
-        flags = launch.get("flags") if isinstance(launch, Mapping) else None
-        fixed = set(map(str, flags)) if isinstance(flags, Mapping) else set()
+        parts = [part.get("flags") for name in ("launch", "baseline") if isinstance(part := data.get(name), Mapping)]
+        fixed = {str(flag) for flags in parts if isinstance(flags, Mapping) for flag in flags}
         problems += _prefixed("space", lambda: spec_space.parse(data.get("space") or {}, presets=presets, fixed=fixed))
     return problems
 

@@ -25,9 +25,7 @@ def settings_for(db_url: str | None) -> Settings:
         return Settings(db_url=db_url) if db_url else Settings()
     except ValidationError as error:
         problems = [
-            Problem(
-                "_".join(["RATCHET", *map(str, e["loc"])]).upper(), e["msg"].removeprefix("Value error, "), e["input"]
-            )
+            Problem(f"RATCHET_{e['loc'][0]}".upper(), e["msg"].removeprefix("Value error, "), e["input"])
             for e in error.errors()
         ]
         raise BadInput("the environment cannot be used", problems) from error

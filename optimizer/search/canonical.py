@@ -67,7 +67,8 @@ class CanonicalSpace:
     """A declared space seen through an engine: only valid canonical configurations come out.
 
     `effective` says which server runs for the searched parameters of one suggestion. `fixed` are flags outside the
-    space that conditions and rules may read. `pool`, when given, restricts the space to these requests.
+    space that conditions and rules may read; a searched one is absent where a suggestion does not have it. `pool`, when
+    given, restricts the space to these requests.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class CanonicalSpace:
         self.parameters: dict[str, Parameter] = {p.name: p for p in space.parameters}
         self.values: dict[str, tuple[FlagValue | None, ...]] = {p.name: rungs(p) for p in space.parameters}
         self._effective = effective or identity
-        self._fixed = dict(fixed or {})
+        self._fixed = {n: v for n, v in (fixed or {}).items() if n not in self.names}
         vocabulary = {*self.names, *self._fixed}
         self._snap = {p.name: _rounded_values(p) for p in space.parameters if p.kind == "float" and p.ladder}
         self._conditions = [(compile_expression(c.when, vocabulary), c) for c in space.conditions]

@@ -1,4 +1,4 @@
-"""A study in the foreground: whatever happens to the terminal, the host gets its server back before the process ends."""
+"""A study in the foreground: whatever happens to the terminal, the host gets its server back before the end."""
 
 from __future__ import annotations
 

@@ -111,3 +111,36 @@ def test_a_host_needs_exactly_one_kind_of_home() -> None:
     with pytest.raises(BadInput) as caught:
         load_host("name: box\nconnection: local\nhome: {command: [a], systemd_unit: b}\n")
     assert caught.value.problems[0].path == "home"
+
+
+def test_what_would_only_break_at_night_is_told_at_once() -> None:
+    data = good()
+    data["seed"] = -1
+    data["engine_version"] = 0.10
+    data["budget"]["soak_s"] = float("inf")
+    data["baseline"] = {"flags": {"--threads": 2}}
+    found = problems(data)
+    assert {"seed", "engine_version", "budget.soak_s", "baseline.flags"} <= set(found)
+    assert "quote it: YAML reads 0.10" in found["engine_version"].message
+    assert "without dashes" in found["baseline.flags"].message
+
+
+@pytest.mark.parametrize("port", ["8080a", 0, 70_000, True])
+def test_a_port_that_is_none_is_told(port: object) -> None:
+    data = good()
+    data["baseline"] = {"flags": {"port": port}}
+    assert "the flag port must be a number from 1 to 65535" in problems(data)["(top)"].message
+
+
+def test_numbers_are_variables_of_the_baseline_as_of_the_launch() -> None:
+    data = good()
+    data["launch"]["env"] = {"OMP_NUM_THREADS": 2}
+    data["baseline"] = {"env": {"OMP_NUM_THREADS": 4}}
+    assert parse_study(data).baseline_config()["env.OMP_NUM_THREADS"] == "4"
+
+
+def test_a_rule_may_name_a_flag_that_only_the_baseline_has() -> None:
+    data = good()
+    data["baseline"] = {"flags": {"parallel": 2}}
+    data["space"]["rules"] = ["parallel * threads <= 8"]
+    assert parse_study(data).space.rules == data["space"]["rules"]

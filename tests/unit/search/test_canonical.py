@@ -131,3 +131,13 @@ def test_the_cost_is_a_sentence() -> None:
         cost_sentence(SizeEstimate(12, True, 20), 40, 60)
         == "this space has 12 servers; 12 starts are about 12 min here"
     )
+
+
+def test_a_rule_sees_a_searched_flag_as_absent_although_the_launch_has_it() -> None:
+    section = {
+        "parameters": {"overlap": {"flag": True}, "batch": {"choice": [1, 8]}},
+        "rules": ["overlap is absent or batch >= limit"],
+    }
+    space = CanonicalSpace(parse(section, presets={}), fixed={"overlap": True, "limit": 4})
+    listed = [c.params for c in space.enumerate() or []]
+    assert listed == [{"overlap": True, "batch": 8}, {"batch": 1}, {"batch": 8}]
