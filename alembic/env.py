@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 from alembic import context
 from storage import tables
 from storage.engine import open_database
-from storage.migrate import VERSION_TABLE, only_ours
+from storage.migrate import VERSION_TABLE, alone, only_ours
 
 
 def _migrate(connection: Connection) -> None:
@@ -27,6 +27,6 @@ if handed_over is not None:
     _migrate(handed_over)
 else:
     database = open_database(context.get_x_argument(as_dictionary=True).get("db"))
-    with database.write() as connection:
+    with alone(database) as connection:
         _migrate(connection)
     database.close()

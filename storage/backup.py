@@ -263,4 +263,7 @@ def _tool(db: Database, name: str, *arguments: str) -> None:
         raise ToolFailed(f"{name} did not end within {TOOL_TIMEOUT_S} s", remedy=remedy) from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ToolFailed(f"{name} failed: {last}", remedy=f"use the {name} of the server's version (RATCHET_PG_BIN)")
+        remedy = f"use the {name} of the server's version (RATCHET_PG_BIN)"
+        if name == "pg_restore":
+            remedy += "; a backup of an older Ratchet goes into a new, empty database"
+        raise ToolFailed(f"{name} failed: {last}", remedy=remedy)

@@ -159,6 +159,11 @@ def _from_postgres(sqlstate: str, text: str) -> StorageError | None:
         return DatabaseBusy(f"PostgreSQL did not get to it in time: {text}", remedy="try again")
     if sqlstate in PG_LOST or sqlstate.startswith("08"):
         return _unavailable(text)
+    if sqlstate == "42501":
+        return StorageError(
+            f"PostgreSQL does not allow it: {text}",
+            remedy="let this role make schemas and tables: GRANT CREATE ON DATABASE and ON SCHEMA public",
+        )
     if sqlstate in {"42P01", "42703"}:
         return SchemaOutdated(f"the database lacks what this program needs: {text}", remedy="run `ratchet db upgrade`")
     return None

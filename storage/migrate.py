@@ -42,6 +42,11 @@ def head() -> str:
     return str(_scripts().get_current_head())
 
 
+def revisions() -> set[str]:
+    """Return every revision that this program knows."""
+    return {script.revision for script in _scripts().walk_revisions()}
+
+
 def current(db: Database) -> str | None:
     """Return the revision of a database, or None for one without our tables."""
     with db.read() as conn:
@@ -59,7 +64,7 @@ def check(db: Database) -> None:
         return
     if now is None:
         raise SchemaOutdated(f"{db.name} has no tables of Ratchet yet", remedy="run `ratchet db upgrade`")
-    if now not in {script.revision for script in _scripts().walk_revisions()}:
+    if now not in revisions():
         raise SchemaOutdated(
             f"{db.name} has revision {now}, which this Ratchet does not know", remedy="upgrade Ratchet itself"
         )
@@ -79,7 +84,7 @@ def upgrade(db: Database, revision: str = "head") -> str:
         now = current(db)
         if now == head():
             return now
-        if now is not None and now not in {script.revision for script in _scripts().walk_revisions()}:
+        if now is not None and now not in revisions():
             check(db)
     _run(db, lambda config: command.upgrade(config, revision))
     return str(current(db))
@@ -113,7 +118,7 @@ def _scripts() -> ScriptDirectory:
 
 
 def _run(db: Database, action: Callable[[Config], None]) -> None:
-    with translated(), _alone(db) as conn:
+    with translated(), alone(db) as conn:
         config = Config()
         config.set_main_option("script_location", str(tree()).replace("%", "%%"))
         config.set_main_option("path_separator", "os")
@@ -122,7 +127,7 @@ def _run(db: Database, action: Callable[[Config], None]) -> None:
 
 
 @contextmanager
-def _alone(db: Database) -> Iterator[Connection]:
+def alone(db: Database) -> Iterator[Connection]:
     """Yield a connection in a transaction that nobody else writes beside."""
     with db.engine.connect() as raw:
         if db.is_sqlite:

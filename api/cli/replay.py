@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from api.cli.output import print_json, say
-from optimizer.errors import BadInput
+from optimizer.errors import BadInput, Problem
 
 
 @click.command()
@@ -29,8 +29,10 @@ def replay(table: Path, sampler: str, budget: int, seeds: int, as_json: bool) ->
         raise BadInput(f"cannot read the table {table}: no such file", remedy="check the path")
     recorded = load(table)
     names = [name.strip() for name in sampler.split(",") if name.strip()]
-    if not names:
-        raise BadInput("no sampler was named", remedy=f"name one of {', '.join(replays.SAMPLERS)}")
+    unknown = [name for name in names if name not in replays.SAMPLERS]
+    if unknown or not names:
+        hint = f"one of {', '.join(replays.SAMPLERS)}"
+        raise BadInput("there is no such sampler", [Problem("--sampler", "no such sampler", ", ".join(unknown), hint)])
     reports = []
     for name in names:
         say(f"replaying {name}: {seeds} searches of {budget} starts")

@@ -169,8 +169,8 @@ def wrong_in_search(stage: Stage, name: str, complete: list[Any]) -> list[str]:
     wrong = []
     if states["RUNNING"]:
         wrong.append(f"the search has {states['RUNNING']} trials left running")
-    if len(theirs) != len(ours):
-        wrong.append(f"the search knows {len(theirs)} results, our rows have {len(ours)}")
+    if theirs != ours:
+        wrong.append(f"the search knows the results {theirs}, our rows have {ours}")
     return wrong
 
 

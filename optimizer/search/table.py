@@ -161,8 +161,6 @@ def build(name: str, space: Space, rows: Sequence[Mapping[str, str]], baseline: 
     problems = _column_problems(space, rows)
     if problems:
         raise BadInput(f"{name} does not fit its space", problems)
-    if baseline is not None:
-        space = replace(space, defaults=(dict(baseline), *space.defaults))
     whole = CanonicalSpace(space)
     restarts: dict[str, list[Restart]] = {}
     requests: list[Config] = []
@@ -183,8 +181,12 @@ def build(name: str, space: Space, rows: Sequence[Mapping[str, str]], baseline: 
         raise BadInput(f"{name} records no configuration of its space that ran")
     listed = whole.enumerate()
     complete = listed is not None and all(c.key in restarts for c in listed)
-    used = whole if complete else CanonicalSpace(space, pool=requests)
-    first = used.check(baseline).candidate if baseline is not None else None
+    first = whole.check(baseline).candidate if baseline is not None else None
+    if first is None or first.key not in restarts:
+        first = None  # it was never recorded, so that no start of it could be replayed
+    else:
+        space = replace(space, defaults=(first.params, *space.defaults))
+    used = CanonicalSpace(space, pool=None if complete else requests)
     return Table(name, used, {k: tuple(v) for k, v in restarts.items()}, first, complete, outside, truth)
 
 

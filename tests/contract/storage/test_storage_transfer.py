@@ -110,6 +110,7 @@ def test_a_study_at_work_arrives_paused_and_without_an_unknown_window(db: Databa
         (lambda data: b"hello", "damaged"),
         (lambda data: gzip.compress(b'{"format":"x"}\n'), "not an exported study"),
         (lambda data: gzip.compress(b'{"format":"ratchet-study","version":9}\n'), "newer Ratchet"),
+        (lambda data: gzip.compress(b'{"format":"ratchet-study","version":1,"revision":"9999"}\n'), "newer Ratchet"),
         (lambda data: gzip.compress(b'{"format":"ratchet-study","version":1}\n'), "empty"),
         (lambda data: gzip.compress(b'{"format":"ratchet-study","version":1}\n{"table":"nope","row":{}}\n'), "damaged"),
     ],

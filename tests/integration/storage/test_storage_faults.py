@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from storage import events, leases, logs, measurements, migrate, studies, trials, upkeep
 from storage.engine import Database, open_database
-from storage.errors import DatabaseBusy, DatabaseUnavailable, DiskFull
+from storage.errors import DatabaseBusy, DatabaseUnavailable, DiskFull, StorageError
 from tests.contract.storage import samples
 from tests.contract.storage.samples import HOST, NOW
 
@@ -275,3 +276,18 @@ def wait_until(condition: Any, *, seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+@pytest.mark.needs("postgres")
+def test_a_role_that_may_not_make_tables_is_told_what_it_needs(postgres_db: Database) -> None:
+    with postgres_db.write() as conn:
+        conn.execute(sa.text("DROP ROLE IF EXISTS ratchet_reader"))
+        conn.execute(sa.text("CREATE ROLE ratchet_reader"))
+    try:
+        with pytest.raises(StorageError, match="does not allow it") as caught, postgres_db.write() as conn:
+            conn.execute(sa.text("SET LOCAL ROLE ratchet_reader"))
+            conn.execute(sa.text("CREATE SCHEMA forbidden"))
+        assert "GRANT CREATE" in caught.value.remedy
+    finally:
+        with postgres_db.write() as conn:
+            conn.execute(sa.text("DROP ROLE ratchet_reader"))

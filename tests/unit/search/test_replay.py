@@ -155,3 +155,19 @@ def test_a_replay_that_asks_for_nothing_recorded_is_told_and_does_not_crash(
     document = replay.run(load(path), "tpe-raw", budget=5, seeds=1)
     assert document["unrecorded"] == 2
     assert document["median_regret_pct"]["5"] == 100.0
+
+
+def test_a_baseline_that_was_never_recorded_is_not_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    write(path, {**landscape.SECTION, "baseline": {"algorithm": "none", "memory": 0.82}}, rows())
+    recorded = load(path)
+    assert recorded.complete
+    assert recorded.baseline is None
+    assert replay.run(recorded, "random", budget=2, seeds=1)["baseline_true"] is None
+
+
+def test_a_mistyped_sampler_is_told_before_the_first_is_replayed(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "run", lambda *_, **__: pytest.fail("minutes of work would be thrown away"))
+    with pytest.raises(SystemExit) as ended:
+        main(["replay", str(table), "--sampler", "ratchet,magic"])
+    assert ended.value.code == 2
