@@ -175,7 +175,7 @@ def _read(source: BinaryIO) -> Iterator[tuple[Table, dict[str, Any]]]:
             header = json.loads(packed.readline() or b"null")
             if not isinstance(header, dict) or header.get("format") != FORMAT:
                 raise Corrupt("the file is not an exported study", remedy="make one with `ratchet study export`")
-            if header.get("version") != VERSION or header.get("revision") not in migrate.revisions():
+            if header.get("version") != VERSION or header.get("revision", migrate.head()) not in migrate.revisions():
                 raise Corrupt("a newer Ratchet wrote this export", remedy="upgrade Ratchet, then import it")
             for line in packed:
                 item = json.loads(line)
