@@ -79,6 +79,7 @@ def test_a_hidden_holder_of_the_port_is_told_and_own_servers_are_whole(hidden: B
     finally:
         foreign.kill()
         foreign.wait()
+        foreign.wait()
     server = start(hidden, *httpd(hidden))
     wait_until(lambda: process.status(hidden.link, server).listening_pids, 20)
     seen = process.status(hidden.link, server)
