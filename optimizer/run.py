@@ -136,7 +136,8 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         home = spec.baseline_config()
         stops = study.state == StudyState.STOPPING
         study, changed = (study, "") if stops else kinds.settle(db, study, host.name, version, hardware)
-        space = spec_space.parse(spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=home)
+        named = {*spec.launch.flags, *spec.baseline.flags}
+        space = spec_space.parse(spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=named)
         space, left_out = only_known(space, spec, engine, known_flags)
         space = replace(space, known=(*space.known, *former.results(db, study, spec, hardware)))
         fixed = {**home, **dict.fromkeys(left_out, False)}
