@@ -46,6 +46,9 @@ def host(tmp_path: Path) -> Path:
     (kept / "refs" / "main").write_text("abc123")
     (kept / "snapshots" / "abc123").mkdir(parents=True)
     (kept / "snapshots" / "abc123" / "config.json").write_text(json.dumps(NARROW))
+    (kept / "refs" / "v2").write_text("def456")
+    (kept / "snapshots" / "def456").mkdir()
+    (kept / "snapshots" / "def456" / "config.json").write_text(json.dumps(HEAD))
     return tmp_path
 
 
@@ -88,6 +91,22 @@ def test_a_drafter_inside_a_json_flag_is_read_too(host: Path) -> None:
     result = judge(find_engine("vllm"), config, None, Hardware(), models)
     assert result.verdict is Verdict.REJECTED
     assert "width 2048" in " ".join(result.reasons)
+
+
+@pytest.mark.parametrize(("revision", "width"), [("v2", 4096), ("def456", 4096), ("abc123", 2048), ("gone", None)])
+def test_a_pinned_revision_is_the_one_that_is_read(host: Path, revision: str, width: int | None) -> None:
+    pinned = {
+        "sglang": sglang(host, "EAGLE3", "some/head") | {"speculative-draft-model-revision": revision},
+        "vllm": {
+            "model": str(host / "target"),
+            "speculative-config": json.dumps({"method": "eagle3", "model": "some/head", "revision": revision}),
+        },
+    }
+    for engine, flags in pinned.items():
+        found = read(host, engine, flags)[1].by_path.get("some/head", {})
+        assert found.get("hidden_size") == width, engine
+    target = read(host, "sglang", {"model-path": "some/head", "revision": revision})[1].by_path.get("some/head", {})
+    assert target.get("hidden_size") == width
 
 
 def test_a_target_without_draft_layers_cannot_draft_alone(host: Path) -> None:
