@@ -225,9 +225,20 @@ class EngineModule(Protocol):
         """
 
     def launch_plan(
-        self, command: Sequence[str], config: Config, cwd: str | None, effective: Effective, served_model: str
+        self,
+        command: Sequence[str],
+        config: Config,
+        cwd: str | None,
+        effective: Effective,
+        served_model: str,
+        *,
+        installed: frozenset[str] = frozenset(),
     ) -> LaunchPlan:
-        """Build the plan that starts `config`; adds only what identity and measuring need (port, alias, metrics)."""
+        """Build the plan that starts `config`; adds only what identity and measuring need (port, alias, metrics).
+
+        `served_model` may hold several names as the engine writes them; the plan is known by the first. `installed` is
+        what `check_help` found (empty: not asked): a flag of ours that the version has not is left out.
+        """
 
     def readiness(self, plan: LaunchPlan) -> Readiness:
         """Say how to prove that the planned server answers."""

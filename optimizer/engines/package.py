@@ -82,10 +82,17 @@ class EnginePackage:
         return words
 
     def launch_plan(
-        self, command: Sequence[str], config: Config, cwd: str | None, effective: Effective, served_model: str
+        self,
+        command: Sequence[str],
+        config: Config,
+        cwd: str | None,
+        effective: Effective,
+        served_model: str,
+        *,
+        installed: frozenset[str] = frozenset(),
     ) -> LaunchPlan:
         """Build the plan that starts `config`."""
-        plan: LaunchPlan = self._part("launch").launch_plan(command, config, cwd, effective, served_model)
+        plan: LaunchPlan = self._part("launch").launch_plan(command, config, cwd, effective, served_model, installed)
         return plan
 
     def readiness(self, plan: LaunchPlan) -> Readiness:

@@ -23,13 +23,12 @@ HEAD = "born 100000\npids 41 42 43\ncounted {}\n"
         "<4>[ 1200.500000] Out of memory: Killed process 42 (x)",
         "[ 1200.500000] box kernel: Out of memory: Killed process 42 (x)",
         "[ 1200.5] NVRM: Xid (PCI:0000:3b:00): 43, pid 42, name python, channel 0x00000008",
-        "[ 1200.5] NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+        "[ 1200.5] NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (OS Reboot)",
         "[ 1200.5] amdgpu 0000:c3:00.0: amdgpu: GPU reset begin!",
         "[ 1200.5] amdgpu 0000:c3:00.0: amdgpu: GPU reset end with ret = -110",
         "[ 1200.5] [drm:amdgpu_job_timedout [amdgpu]] *ERROR* GPU Recovery Failed: -110",
         "[ 1200.5] amdgpu 0000:c3:00.0: amdgpu:  for process llama-server pid 42 thread llama-server pid 44",
-        "[ 1200.5] amdgpu 0000:c3:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:3 pasid:32771, "
-        "for process python pid 42 thread python pid 42)",
+        "[ 1200.5] amdgpu 0000:c3:00.0: amdgpu: [gfxhub0] page fault (src_id:0, for process x pid 42 thread x pid 42)",
     ],
 )
 def test_lines_about_our_processes_since_the_start_are_ours(line: str) -> None:

@@ -45,6 +45,27 @@ def test_secrets_are_masked_by_name_by_mark_and_by_flag() -> None:
     assert "--api-key ***" in shown and "--max-total-tokens 5" in shown and "~/v/python" in shown
 
 
+def test_every_value_of_a_secret_flag_is_masked_in_every_spelling() -> None:
+    argv = [
+        "vllm",
+        "--api-key",
+        "s1",
+        "s2",
+        "--port",
+        "1",
+        "--api_key",
+        "-s3",
+        "--hf_token=s4",
+        "-hft",
+        "s5",
+        "-c",
+        "8",
+    ]
+    masked = launcher.masked_argv(argv)
+    assert not {"s1", "s2", "-s3", "--hf_token=s4", "s5"} & set(masked)
+    assert [w for w in masked if "***" not in w] == ["x", "--api-key", "--port", "1", "--api_key", "-hft", "-c", "8"]
+
+
 def test_equal_commands_are_shown_equally() -> None:
     one = launcher.masked_command(["x"], {"A": "1", "B": "2"})
     assert one == launcher.masked_command(["x"], {"B": "2", "A": "1"})
