@@ -46,7 +46,7 @@ def test_secrets_are_masked_by_name_by_mark_and_by_flag() -> None:
 
 
 def test_every_value_of_a_secret_flag_is_masked_in_every_spelling() -> None:
-    argv = "x --api-key s1 s2 --port 1 --api_key -s3 --hf_token=s4 -hft s5 -c 8".split()
+    argv = ["x", "--api-key", "s1", "s2", "--port", "1", "--api_key", "-s3", "--hf_token=s4", "-hft", "s5", "-c", "8"]
     masked = " ".join(launcher.masked_argv(argv))
     assert masked == "x --api-key *** *** --port 1 --api_key *** --hf_token=*** -hft *** -c 8"
 
