@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from optimizer.clock import Deadline
@@ -111,7 +111,7 @@ def misfits(models: ModelConfigs, baseline: Config, space: Space) -> list[str]:
 def judge(
     engine: EngineModule, config: Config, version: str | None, hardware: Hardware, models: ModelConfigs
 ) -> Effective:
-    """Say which server really runs for `config` with these models; a drafter that cannot fit is a rejection."""
+    """Say which server really runs for `config` with these models; what cannot start with them is a rejection."""
     target, draft = models.of(config, TARGET_FLAGS), models.of(config, drafter.DRAFT_FLAGS)
     effective = engine.effective(config, version, hardware, model=target, draft_model=draft)
     named = models.of(effective.config, TARGET_FLAGS), models.of(effective.config, drafter.DRAFT_FLAGS)
@@ -121,6 +121,5 @@ def judge(
     if effective.verdict is Verdict.REJECTED:
         return effective
     problems = drafter.draft_fit(target, draft, effective.config)
-    if not problems:
-        return effective
-    return replace(effective, verdict=Verdict.REJECTED, reasons=(*effective.reasons, *problems))
+    problems += engine.fails_at_start(effective.config, hardware, target)
+    return effective.refused(problems)

@@ -158,11 +158,11 @@ def _effective(
     }
     known = {k: v for k, v in models.items() if v is not None}
     effective = module.effective(config, version, hardware, **known)
-    draft = models["draft_model"]
-    misfits = draft_fit(models["model"], draft, effective.config) if draft is not None else []
-    if effective.verdict is Verdict.REJECTED or not misfits:
+    if effective.verdict is Verdict.REJECTED:
         return effective
-    return replace(effective, verdict=Verdict.REJECTED, reasons=tuple(misfits))
+    target, draft = models["model"], models["draft_model"]
+    misfits = draft_fit(target, draft, effective.config) if draft is not None else []
+    return effective.refused([*misfits, *module.fails_at_start(effective.config, hardware, target)])
 
 
 def _config_beside(config: Mapping[str, FlagValue], names: tuple[str, ...]) -> dict[str, Any] | None:

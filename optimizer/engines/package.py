@@ -57,6 +57,11 @@ class EnginePackage:
         result: Effective = self._part("rules").effective(config, version, hardware, model, draft_model)
         return result
 
+    def fails_at_start(self, effective: Config, hardware: Hardware, model: Mapping[str, Any] | None) -> list[str]:
+        """Nothing: what is known of most engines is what their arguments refuse."""
+        del effective, hardware, model
+        return []
+
     def check_help(self, help_text: str) -> frozenset[str]:
         """Names that the installed version's `--help` lists."""
         names: frozenset[str] = self._part("flags").help_names(help_text)

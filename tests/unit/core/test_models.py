@@ -11,6 +11,7 @@ import yaml
 
 from optimizer.clock import Deadline
 from optimizer.engines.base import Config, Hardware, Verdict
+from optimizer.engines.hardware import known_gpu
 from optimizer.engines.registry import find_engine
 from optimizer.engines.spaces import choice
 from optimizer.models import ModelConfigs, judge, long_sequences, misfits, read_configs
@@ -113,6 +114,15 @@ def test_a_target_without_draft_layers_cannot_draft_alone(host: Path) -> None:
     flags = {"model-path": str(host / "target"), "speculative-algorithm": "NEXTN", **STEPS}
     config, models = read(host, "sglang", flags)
     assert "draft layers" in " ".join(judge(find_engine("sglang"), config, "0.5.15", Hardware(), models).reasons)
+
+
+def test_a_kernel_for_another_kind_of_model_is_refused_before_a_start(host: Path) -> None:
+    flags = {"model-path": str(host / "target"), "attention-backend": "flashmla"}
+    config, models = read(host, "sglang", flags)
+    refused = judge(find_engine("sglang"), config, "0.5.15", known_gpu("h100", count=1), models)
+    assert refused.verdict is Verdict.REJECTED and "latent attention" in " ".join(refused.reasons)
+    fits = judge(find_engine("sglang"), config | {"attention-backend": "fa3"}, "0.5.15", Hardware(), models)
+    assert fits.verdict is not Verdict.REJECTED
 
 
 def test_what_fits_or_cannot_be_read_is_let_through(host: Path) -> None:

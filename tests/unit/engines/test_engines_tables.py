@@ -149,3 +149,30 @@ def test_a_cache_type_that_only_the_parser_knows_is_refused(version: str, cache:
         found = find_engine("sglang").effective(asked, version, hardware)
         assert (found.verdict is not Verdict.REJECTED) == starts, found.reasons
         assert starts or "fp4_mx_block16" in " ".join(found.reasons)
+
+
+DENSE = {"architectures": ["LlamaForCausalLM"]}
+LATENT = {"architectures": ["DeepseekV3ForCausalLM"], "kv_lora_rank": 512}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "model", "starts"),
+    [
+        ("flashmla", "h100", DENSE, False),
+        ("flashmla", "h100", LATENT, True),
+        ("cutlass_mla", "b200", DENSE, False),
+        ("trtllm_mha", "b200", LATENT, False),
+        ("trtllm_mha", "b200", DENSE, True),
+        ("fa3", "h100", LATENT, True),
+        ("fa3", "rtx4090", DENSE, True),
+        ("fa3", "a100", LATENT, False),
+        ("fa3", "b200", DENSE, False),
+    ],
+)
+def test_kernels_that_the_model_or_the_gpu_cannot_use_are_not_started(
+    kernel: str, gpu: str, model: dict[str, object], starts: bool
+) -> None:
+    engine, host = find_engine("sglang"), known_gpu(gpu, count=1)
+    config: dict[str, FlagValue] = {"attention-backend": kernel}
+    assert bool(engine.fails_at_start(config, host, model)) is not starts
+    assert engine.fails_at_start(config, Hardware(), None) == []
