@@ -94,11 +94,19 @@ def set_stage(folder: Path, vllm: str, model: str) -> Iterator[Stage]:
     stage = Stage(folder, vllm, model, facts, free_port())
     try:
         yield stage
-        with stage.link() as link:
-            for server in process.find_runs(link, run_dir=str(folder / "run"), deadline=Deadline.after(30)):
-                process.stop(link, server, run_dir=str(folder / "run"), fence=None, deadline=Deadline.after(120))
     finally:
-        end_process(sshd)
+        try:
+            stop_servers(stage)
+        finally:
+            end_process(sshd)
+
+
+def stop_servers(stage: Stage) -> None:
+    """Stop every server that Ratchet left on the host, the one that it put back among them."""
+    run_dir = str(stage.folder / "run")
+    with stage.link() as link:
+        for server in process.find_runs(link, run_dir=run_dir, deadline=Deadline.after(30)):
+            process.stop(link, server, run_dir=run_dir, fence=None, deadline=Deadline.after(120))
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from benchmarks.engines.vllm_checks import (
     speculating,
     swallowed_sigterm,
 )
-from benchmarks.engines.vllm_stage import Stage, answers, owners_server, set_stage
+from benchmarks.engines.vllm_stage import Stage, answers, owners_server, set_stage, stop_servers
 from storage import studies, trials
 from storage.engine import open_database
 from storage.records import TrialRecord
@@ -54,6 +54,7 @@ def study(stage: Stage, count: int, *, quick: bool) -> Iterator[Row]:
         document = json.loads(done.stdout)
         yield Row("study", document.get("state") == "finished", str(document.get("sentence") or document))
         yield Row("home serves again", answers(stage.port), f"port {stage.port}")
+        stop_servers(stage)
     yield from recorded(url)
 
 
