@@ -83,7 +83,7 @@ class Ratchet:
     def __init__(self, url: str | None = None, key: str | None = None, *, transport: Any = None) -> None:
         self.url = (url or os.environ.get("RATCHET_API_URL") or DEFAULT_URL).rstrip("/")
         key = (key or os.environ.get("RATCHET_API_KEY") or "").strip()
-        if not key.isascii() or not (key + "x").isprintable():
+        if not (key.isascii() and key.isprintable()):
             raise BadInput("the key has characters that no key has", remedy="copy it again: rk_, letters and digits")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:

@@ -116,7 +116,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
     """
     try:
         asked = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise BadInput("cannot listen", [Problem("--host", "is no address or name of one", host)]) from error
     found: list[socket.socket] = []
     failure: OSError | None = None

@@ -64,7 +64,7 @@ def trial_detail(
 ) -> JsonObject:
     """A trial with its measurements."""
     return trial(record, spec, base) | {
-        "running_config": finite({**vars(record), **launch.shown_flags(vars(record))}["running_config"]),
+        "running_config": finite(launch.shown_flags(vars(record)).get("running_config", record.running_config)),
         "measurements": [measurement(m) for m in found],
     }
 

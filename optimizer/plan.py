@@ -14,10 +14,8 @@ from optimizer.clock import Deadline
 from optimizer.engines.base import Config, Effective, FlagValue, LaunchPlan
 from optimizer.models import judge
 from optimizer.remote import facts
-from optimizer.remote.launcher import masked_argv
+from optimizer.remote.launcher import MASK, masked_argv
 from optimizer.run import StudyRun
-
-MASK = "****"
 
 
 @dataclass(frozen=True)
@@ -74,16 +72,9 @@ def argv_to_keep(plan: LaunchPlan, run: StudyRun) -> tuple[str, ...]:
 
 def command_line(plan: LaunchPlan) -> str:
     """Render a plan as one line that can be pasted into a shell; values of secret variables and flags are masked."""
-    env, _ = split_plan_env(plan)
-    parts = [f"{k}={shlex.quote(v)}" for k, v in env.items()]
+    parts = [f"{k}={shlex.quote(MASK if k in plan.secret_env else v)}" for k, v in plan.env.items()]
     line = " ".join([*parts, *(shlex.quote(a) for a in masked_argv(plan.argv))])
     return f"cd {shlex.quote(plan.cwd)} && {line}" if plan.cwd and plan.cwd != "~" else line
-
-
-def split_plan_env(plan: LaunchPlan) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the plan's variables with secret values masked, and the names of the secret ones."""
-    shown = {k: MASK if k in plan.secret_env else v for k, v in plan.env.items()}
-    return shown, plan.secret_env
 
 
 def flags_that_differ(baseline: Config, config: Config) -> dict[str, tuple[FlagValue | None, FlagValue | None]]:

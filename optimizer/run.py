@@ -6,6 +6,7 @@ Decides nothing; `phases.py` and `run_trial.py` take a `StudyRun` as their first
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from optimizer.search.policy import Options
 from optimizer.search.space import Space
 from optimizer.search.study import SearchStudy, name_in_optuna, open_study
 from optimizer.spec import HostEntry, StudySpec, did_you_mean
+from optimizer.studies import StudyState
 from storage import events, hosts, studies
 from storage.engine import Database
 from storage.records import StudyRecord
@@ -113,7 +115,8 @@ def port_of(spec: StudySpec) -> int:
 def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeeper, clock: Clock) -> StudyRun:
     """Connect to the host, learn what it has, check every flag against the installed version, and open the search.
 
-    Nothing on the host is changed.
+    Nothing on the host is changed. A study that stops has only its home to get back: whatever the host has by now, it
+    is not refused.
 
     Raises:
         HostError: the host cannot be reached or refuses us.
@@ -130,7 +133,8 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
         hardware = facts.hardware(link, deadline=Deadline.after(60))
         installed, known_flags = learn_version(link, engine, spec)
         version = spec.engine_version or installed
-        study, changed = kinds.settle(db, study, host.name, version, hardware)
+        stops = study.state == StudyState.STOPPING
+        study, changed = (study, "") if stops else kinds.settle(db, study, host.name, version, hardware)
         space = spec_space.parse(
             spec.space.model_dump(exclude_none=True), presets=engine.presets(version), fixed=set(spec.launch.flags)
         )
@@ -167,19 +171,23 @@ def open_run(db: Database, study: StudyRecord, spec: StudySpec, lease: LeaseKeep
             clock=clock,
             models=models,
         )
-        check_flags(run)
-        check_baseline(run)
-        home = spec.baseline_config()
-        for text in (*misfits(models, home, space), *long_sequences(models, home)):
-            run.say("warning", text=text)
-        if left_out:
-            run.say("note", text=f"not searched, since the installed version does not have it: {', '.join(left_out)}")
-        for text in filter(None, (changed, kinds.pinned(spec, installed))):
-            run.say("warning", text=text)
+        if not stops:
+            check_flags(run)
+            check_baseline(run)
+            tell_beforehand(run, space, (changed, kinds.pinned(spec, installed)), left_out)
     except BaseException:
         link.close()
         raise
     return run
+
+
+def tell_beforehand(run: StudyRun, space: Space, found: Sequence[str], left_out: Sequence[str]) -> None:
+    """Warn of what was found (texts, may be empty) and of misfits of the models, and say what is not searched."""
+    home = run.spec.baseline_config()
+    for text in (*misfits(run.models, home, space), *long_sequences(run.models, home), *filter(None, found)):
+        run.say("warning", text=text)
+    if left_out:
+        run.say("note", text=f"not searched, since the installed version does not have it: {', '.join(left_out)}")
 
 
 def only_known(

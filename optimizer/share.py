@@ -51,6 +51,7 @@ def end(db: Database, study_id: str, host: str, ending: Ending, now: datetime) -
     """Write down how the work on one host ended; with the last one the study ends.
 
     Then by the gravest of all endings, or as its owner asked. Where the host does not need attention, home is back.
+    A study that stops ends after the last worker on it: one that has not touched its host yet must see the stop.
     """
     with db.write() as conn:
         study = studies.find(conn, study_id)
@@ -58,7 +59,7 @@ def end(db: Database, study_id: str, host: str, ending: Ending, now: datetime) -
             return
         back = {} if ending.state is S.NEEDS_ATTENTION else {"taken": False}
         shares.update(conn, study_id, host, ending=ending.state, reason=ending.reason, **back)
-        _end_with_the_last(conn, study, now)
+        _end_with_the_last(conn, study, now, by=host)
 
 
 def settle(db: Database, study_id: str, now: datetime) -> bool:
@@ -70,15 +71,16 @@ def settle(db: Database, study_id: str, now: datetime) -> bool:
         study = studies.find(conn, study_id)
         if study is None or study.state != S.STOPPING:
             return True
-        if any(lease.study_id == study_id and lease.until > now for lease in leases.list_leases(conn)):
-            return False
         return _end_with_the_last(conn, study, now)
 
 
-def _end_with_the_last(conn: Any, study: StudyRecord, now: datetime) -> bool:
+def _end_with_the_last(conn: Any, study: StudyRecord, now: datetime, *, by: str | None = None) -> bool:
     parts = shares.for_study(conn, study.id)
     stopping = study.state == S.STOPPING
     if any(_is_due(p, S.STOPPING if stopping else S.RUNNING) for p in parts):
+        return False
+    at_work = [lease.host for lease in leases.list_leases(conn) if lease.study_id == study.id and lease.until > now]
+    if stopping and set(at_work) - {by}:
         return False
     last = _as_asked(study, parts) if stopping else _gravest(parts)
     return move_in(conn, study.id, {S(study.state)}, last.state, last.reason, now)

@@ -1,7 +1,7 @@
 """Works on one study on one host, from the claim of the host to its release.
 
 Decides in what state the work ends for every way it can end, home put back first. The broad `except` at the boundary
-lives here and nowhere else. Which study comes next on which host is `dispatch`.
+of a study's work lives here and nowhere else. Which study comes next on which host is `dispatch`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ S = StudyState
 END_PATIENCE_S = 120.0
 """How long the last state of a study is tried to be written while the database is away or full."""
 NOT_BACK = "home could not be restored: "
-NOT_BEGUN = (S.QUEUED, S.WAITING_WINDOW)
+NOT_BEGUN = {S.QUEUED, S.WAITING_WINDOW}
 SHUT_DOWN = "the service was shut down; resume the study to go on"
 
 
@@ -72,7 +72,7 @@ def advance(
         return None
     window, closed = _look(db, study, clock.now())
     if closed is not None and study.state in NOT_BEGUN and not any(p.taken for p in parts):
-        move(db, study.id, {S.QUEUED, S.WAITING_WINDOW} - {closed.state}, closed.state, closed.reason, clock.now())
+        move(db, study.id, NOT_BEGUN - {closed.state}, closed.state, closed.reason, clock.now())
         return closed
     keeper = claim(
         db,
@@ -93,6 +93,8 @@ def advance(
         ending = _work(db, begun, keeper, clock, closed) if isinstance(begun, StudyRecord) else begun
         if ending is not None:
             _end(db, study.id, host, ending, clock.now())
+    if ending is None:
+        share.settle(db, study.id, clock.now())  # it stopped meanwhile, and the other hosts waited for this one
     return ending
 
 
@@ -185,7 +187,8 @@ def _out_of_reach(db: Database, study: StudyRecord, host: str, ending: Ending) -
         reason = f"home may not be back: {ending.reason}"
         if hosts.find(conn, host) is not None:
             hosts.update(conn, host, needs_attention=reason)
-    remedy = f"when it can be reached: resume or stop the study; when it is lost for good: `ratchet host remove {host}`"
+    back = f"resume or stop the study, or `ratchet host restore {host}`"
+    remedy = f"when it can be reached: {back}; when it is lost for good: `ratchet host remove {host}`"
     return Ending(S.NEEDS_ATTENTION, f"{reason} ({remedy})")
 
 

@@ -18,6 +18,7 @@ from optimizer.remote.base import HomeServer, HostLink, RunningServer, StopProof
 UNIT = re.compile(r"/([A-Za-z0-9:_.\\@-]+\.service)")
 USER_PREFIX = "user:"
 CONTAINERS = ("docker", "podman", "nerdctl")
+"""The same as in `r_is_container` of lib.sh."""
 CONTAINER_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
 KEEPERS = {"docker.service", "containerd.service", "supervisor.service", "supervisord.service"}
 """Each runs the servers of many: stopped only when its owner names it."""

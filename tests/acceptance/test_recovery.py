@@ -32,6 +32,13 @@ def stage() -> Iterator[Stage]:
         yield standing
 
 
+def short_spec(stage: Stage, *, trials: int, name: str) -> dict[str, Any]:
+    """The demo's specification with short answers."""
+    spec = build_spec(stage, trials=trials, name=name).model_dump(mode="json")
+    spec["workload"]["max_tokens"] = 32
+    return spec
+
+
 def run(spec: Path, db: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "api.cli.main", "run", str(spec), "--db", f"sqlite:///{db}", "--json"],
@@ -65,7 +72,7 @@ def kill_when(process: subprocess.Popen[str], marks: int) -> None:
 
 
 def test_a_study_killed_twice_ends_as_if_undisturbed(stage: Stage, tmp_path: Path) -> None:
-    spec = build_spec(stage, trials=5, name="killed").model_dump(mode="json")
+    spec = short_spec(stage, trials=5, name="killed")
     spec["budget"]["confirm_restarts"] = 4
     path, db = tmp_path / "spec.yaml", tmp_path / "r.db"
     path.write_text(yaml.safe_dump(spec))
@@ -93,7 +100,7 @@ def test_a_study_killed_twice_ends_as_if_undisturbed(stage: Stage, tmp_path: Pat
 
 
 def test_running_a_finished_study_again_changes_nothing(stage: Stage, tmp_path: Path) -> None:
-    spec = build_spec(stage, trials=1, name="again").model_dump(mode="json")
+    spec = short_spec(stage, trials=1, name="again")
     path, db = tmp_path / "spec.yaml", tmp_path / "r.db"
     path.write_text(yaml.safe_dump(spec))
     assert run(path, db).communicate(timeout=120)[0]

@@ -92,6 +92,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 def test_a_study_is_started_and_stopped_by_http_with_home_back_in_time(stage: Stage, service: Service) -> None:
     spec = build_spec(stage, trials=30, name="over-http").model_dump(mode="json")
+    spec["workload"]["max_tokens"] = 32
     status, created = service.call("POST", "/api/v1/studies", spec)
     assert status == 201, created
     study = f"/api/v1/studies/{created['id']}"
@@ -115,6 +116,7 @@ def test_a_study_is_started_and_stopped_by_http_with_home_back_in_time(stage: St
 
 def test_shutting_the_service_down_puts_home_back(stage: Stage, service: Service) -> None:
     spec = build_spec(stage, trials=30, name="shut-down").model_dump(mode="json")
+    spec["workload"]["max_tokens"] = 32
     _, created = service.call("POST", "/api/v1/studies", spec)
     study = f"/api/v1/studies/{created['id']}"
     service.call("POST", f"{study}/start")

@@ -81,13 +81,14 @@ g_home_alive() {
 
 # Set WHY when home has ended.
 g_home_dead() {
-    case $g_unit in
-    -) [ -s "$BASE/runs/$g_run/exit" ] &&
-        WHY="status $(cat "$BASE/runs/$g_run/exit"), log: $(tail -c 300 "$BASE/runs/$g_run/log")" ;;
-    user:*) r_unit is-failed "$g_unit" >/dev/null && WHY="unit $g_unit failed" ;;
-    *:*) r_unit inspect "$g_unit" | grep -q '"Running": false' && WHY="container $g_unit ended" ;;
-    *) r_unit is-failed "$g_unit" >/dev/null && WHY="unit $g_unit failed" ;;
-    esac
+    if [ "$g_unit" = - ]; then
+        [ -s "$BASE/runs/$g_run/exit" ] &&
+            WHY="status $(cat "$BASE/runs/$g_run/exit"), log: $(tail -c 300 "$BASE/runs/$g_run/log")"
+    elif r_is_container "$g_unit"; then
+        r_unit inspect "$g_unit" | grep -q '"Running": false' && WHY="container $g_unit ended"
+    else
+        r_unit is-failed "$g_unit" >/dev/null && WHY="unit $g_unit failed"
+    fi
 }
 
 g_start_home() {

@@ -102,14 +102,23 @@ r_scope() {
     return 0
 }
 
-# Do $1 (start, stop) to unit $2: of systemd, of the login user's own manager (user:), or a container (docker:).
+# Whether unit $1 is a container, ENGINE:NAME. Names of systemd's units may have colons as well.
+r_is_container() {
+    case $1 in docker:* | podman:* | nerdctl:*) return 0 ;; esac
+    return 1
+}
+
+# Say $1 (start, stop, what else its manager knows) of unit $2: of systemd, of the login user's own manager (user:), or
+# a container.
 r_unit() {
-    case $2 in
-    user:*) XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}" systemctl --user "$1" "${2#*:}" ;;
-    *:*) "${2%%:*}" "$1" "${2#*:}" || sudo -n "${2%%:*}" "$1" "${2#*:}" ;;
-    # As plain as a rule for sudo would have it.
-    *) systemctl "$1" "$2" || sudo -n systemctl "$1" "$2" ;;
-    esac 2>&1 9>&-
+    if r_is_container "$2"; then
+        "${2%%:*}" "$1" "${2#*:}" || sudo -n "${2%%:*}" "$1" "${2#*:}"
+    elif [ "${2#user:}" != "$2" ]; then
+        XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}" systemctl --user "$1" "${2#user:}"
+    else
+        # As plain as a rule for sudo would have it.
+        systemctl "$1" "$2" || sudo -n systemctl "$1" "$2"
+    fi 2>&1 9>&-
 }
 
 # Start $1/launch.sh in a session of its own, and in a scope of its own where systemd gives one. Files of a server are
@@ -119,9 +128,9 @@ r_start() {
     r_scope
     echo "$BOOT" >"$1/boot"
     if [ -n "$SCOPE" ]; then
-        r_unit="ratchet-${1##*/}-$$.scope"
-        echo "$SCOPE $r_unit" >"$1/scope"
-        (umask "${r_umask:-022}" && r_detach "$1/log" systemd-run "$SCOPE" --scope --quiet --collect "--unit=$r_unit" -- \
+        r_own="ratchet-${1##*/}-$$.scope"
+        echo "$SCOPE $r_own" >"$1/scope"
+        (umask "${r_umask:-022}" && r_detach "$1/log" systemd-run "$SCOPE" --scope --quiet --collect "--unit=$r_own" -- \
             /bin/sh "$1/launch.sh" "$1")
         r_tries=0
         while [ $r_tries -lt 100 ]; do
@@ -528,8 +537,8 @@ r_signal() {
 r_kill_at_once() {
     [ -n "${GROUP:-}" ] && kill -KILL "-$GROUP" 2>/dev/null
     if [ -n "${r_dir:-}" ] && [ -s "$r_dir/scope" ]; then
-        read -r r_manager r_unit <"$r_dir/scope"
-        r_limited 50 systemctl "$r_manager" kill --signal=KILL "$r_unit" >/dev/null
+        read -r r_manager r_own <"$r_dir/scope"
+        r_limited 50 systemctl "$r_manager" kill --signal=KILL "$r_own" >/dev/null
     fi
     return 0
 }

@@ -1,4 +1,4 @@
-# Start or stop home's systemd unit. Arguments: base, fence, lock wait, start or stop, unit.
+# Start or stop home's unit or container. Arguments: base, fence, lock wait, start or stop, unit.
 r_base "$1"
 r_make_base
 r_lock "$3" || { echo '!busy'; exit 90; }

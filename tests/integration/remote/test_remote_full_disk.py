@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,18 +138,11 @@ def test_a_killed_guard_is_started_again_once_although_the_disk_is_full(small: B
     arm(small, given(small), 600)
     os.kill(int((Path(small.run_dir) / "guard" / "pid").read_text().split()[0]), 9)
     fill(disk_of(small))
-    renewed = [
-        guard.renew(small.link, run_dir=small.run_dir, fence=small.fence, deadline_at=None, grace_s=600)
-        for _ in range(2)
-        if wait_a_moment()
-    ]
-    assert renewed == [False, True]
+    for was_there in (False, True):
+        wait_until(lambda expected=was_there: guard.state(small.link, run_dir=small.run_dir).alive is expected, 60)
+        renewed = guard.renew(small.link, run_dir=small.run_dir, fence=small.fence, deadline_at=None, grace_s=600)
+        assert renewed is was_there
     guard.disarm(small.link, run_dir=small.run_dir, fence=small.fence)
-
-
-def wait_a_moment() -> bool:
-    time.sleep(0.3)
-    return True
 
 
 def test_a_trial_on_a_full_disk_is_refused_with_what_to_do(small: Box) -> None:

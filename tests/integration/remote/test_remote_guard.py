@@ -154,7 +154,7 @@ def test_restore_stops_leftover_trials_first(local_box: Box) -> None:
 def test_a_home_that_is_a_unit_is_stopped_and_started_by_systemctl(
     local_box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pretended systemctl that starts and stops one server; the real one needs a machine booted with systemd."""
+    """A pretended systemctl of one server (names may have colons); the real one needs a machine booted with systemd."""
     box, pid_file, log = local_box, tmp_path / "unit.pid", tmp_path / "calls"
     fake = tmp_path / "bin"
     fake.mkdir()
@@ -162,25 +162,25 @@ def test_a_home_that_is_a_unit_is_stopped_and_started_by_systemctl(
     (fake / "systemctl").write_text(
         f"#!/bin/sh\necho \"$*\" >>'{log}'\ncase $1 in\n"
         f"start) setsid {command} >/dev/null 2>&1 & echo $! >'{pid_file}' ;;\n"
-        f"stop) kill \"$(cat '{pid_file}')\" ;;\nshow) cat '{pid_file}' ;;\nesac\n"
+        f"stop) kill \"$(cat '{pid_file}')\" ;;\nis-failed) exit 1 ;;\nesac\n"
     )
     (fake / "systemctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake}:{os.environ['PATH']}")
-    unit = HomeServer(systemd_unit="llm.service", port=box.port, found="systemd")
+    unit = HomeServer(systemd_unit="llm:0.service", port=box.port, found="systemd")
     done = home.restore(box.link, unit, run_dir=box.run_dir, fence=1, deadline=Deadline.after(60))
-    assert done.server is not None and done.server.unit == "llm.service"
+    assert done.server is not None and done.server.unit == "llm:0.service"
     assert model_of(box.port) == "unit"
     home.stop(box.link, unit, run_dir=box.run_dir, fence=1, deadline=Deadline.after(60))
     assert not healthy(box.port)
     arm(box, unit, 1)
     wait_until(lambda: healthy(box.port), 60)
     home.stop(box.link, unit, run_dir=box.run_dir, fence=None, deadline=Deadline.after(60))
-    assert log.read_text().count("start llm.service") == 2
+    assert log.read_text().count("start llm:0.service") == 2
 
 
 LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(600)"
 DOCKER = """#!/bin/sh
-echo "$*" >>'{log}'
+[ "$1" = inspect ] || echo "$*" >>'{log}'
 case $1 in
 start) setsid busybox httpd -f -h / -p 127.0.0.1:{port} >/dev/null 2>&1 & echo $! >'{pid}' ;;
 stop) kill "$(cat '{pid}')" ;;

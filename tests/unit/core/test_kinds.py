@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from optimizer import kinds, studies
+from optimizer import kinds, run, studies
+from optimizer.clock import SystemClock
 from optimizer.errors import BadInput
+from optimizer.models import ModelConfigs
+from optimizer.studies import StudyState as S
 from storage import leases, trials
 from storage.engine import Database
 from storage.records import StudyRecord, TrialRecord
@@ -76,3 +80,24 @@ def test_a_new_driver_and_rules_of_another_version_are_told(db: Database) -> Non
     _, spec = create(db, "pinned", hours=0, engine_version="0.5.23")
     assert "0.5.20 is installed, and the rules of 0.5.23" in kinds.pinned(spec, "0.5.20")
     assert kinds.pinned(spec, "0.5.23") == kinds.pinned(spec, None) == ""
+
+
+@pytest.mark.parametrize("state", [S.RUNNING, S.STOPPING])
+def test_an_upgraded_host_still_gets_its_home_back_from_a_study_that_stops(
+    db: Database, monkeypatch: pytest.MonkeyPatch, state: S
+) -> None:
+    study = opened(db)
+    measure(db, study)
+    study = replace(study, state=state)
+    link = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(run.connect, "open_link", lambda *_, **__: link)
+    monkeypatch.setattr(run.facts, "hardware", lambda *_, **__: HARDWARE)
+    monkeypatch.setattr(run, "learn_version", lambda *_: ("0.5.23", frozenset({"--none-of-ours"})))
+    monkeypatch.setattr(run, "read_configs", lambda *_, **__: ModelConfigs())
+    monkeypatch.setattr(run, "open_study", lambda *_, **__: None)
+    lease: Any = SimpleNamespace(host=study.host)
+    if state == S.RUNNING:
+        with pytest.raises(BadInput, match="not of the kind"):
+            run.open_run(db, study, studies.load_spec(study), lease, SystemClock())
+    else:
+        assert run.open_run(db, study, studies.load_spec(study), lease, SystemClock()).link is link

@@ -46,7 +46,7 @@ def test_the_shown_command_masks_secrets_and_can_be_pasted() -> None:
     )
     line = command_line(plan)
     assert "abc" not in line
-    assert line == "HF_TOKEN='****' OMP=2 llama-server --alias 'a b; rm'"
+    assert line == "HF_TOKEN='***' OMP=2 llama-server --alias 'a b; rm'"
 
 
 def test_keys_among_the_flags_of_a_command_are_masked() -> None:

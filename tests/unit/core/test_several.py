@@ -206,6 +206,24 @@ def test_while_a_study_stops_only_hosts_without_their_server_are_visited(db: Dat
     assert studies.get(db, study.id).state == S.PAUSED
 
 
+def test_a_stop_reaches_a_host_whose_work_has_just_begun(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker has the lease and has touched nothing yet: were the study over, it would work on and never hear."""
+    study = created(db)
+    with db.write() as conn:
+        now = SystemClock().now()
+        fence = leases.claim(conn, "right", "at work", ttl_s=600, now=now, study_id=study.id)
+        assert fence is not None
+        shares.update(conn, study.id, "left", taken=True)
+    studies.stop(db, study.id, now=NOW)
+    share.end(db, study.id, "left", Ending(S.FINISHED, "stopped by the user"), now)
+    assert studies.get(db, study.id).state == S.STOPPING
+    with db.write() as conn:
+        leases.release(conn, "right", "at work", fence)
+    monkeypatch.setattr(worker, "open_run", lambda *_: pytest.fail("there is nothing to put back"))
+    worker.advance(db, study.id, owner="t", settings=Settings(), host="right")
+    assert studies.get(db, study.id).state == S.FINISHED
+
+
 class FakeRun:
     """What `open_run` returns, with nothing behind it."""
 
