@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from optimizer.engines.base import Config, FlagValue
 from optimizer.engines.flagtable import Flag, FlagSet
+from optimizer.secrets import SECRET_NAME
 
 NAME = re.compile(r"^[A-Za-z][A-Za-z0-9.\-_]*$")
 NEGATIVE_NUMBER = re.compile(r"^-\d+(\.\d+)?$")
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
 
 
 def render_flags(flags: Mapping[str, FlagValue], known: FlagSet) -> list[str]:

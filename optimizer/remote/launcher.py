@@ -13,12 +13,10 @@ from typing import Any
 
 from optimizer.errors import BadInput, Problem
 from optimizer.remote.wire import quote
+from optimizer.secrets import SECRET_NAME
 from optimizer.spec import ENV_NAME
 
 MASK = "***"
-SECRET_NAME = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)", re.IGNORECASE
-)
 SECRET_FLAG = re.compile(
     r"^--?(?:(?:[a-z0-9_-]*[_-])?(?:api[_-]key|password|secret|(?:hf|auth|access|bearer|admin)[_-]token)|token|hft)$"
 )
