@@ -170,20 +170,7 @@ def serve(
         open_to_local=is_loopback(host),
         allowed_hosts=names if restricted else None,
     )
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=STREAM_GRACE_S,
-    )
-
-    def ready(bound_host: str, bound_port: int) -> None:
-        shown = f"[{bound_host}]" if ":" in bound_host else bound_host
-        say(f"Ratchet serves at http://{shown}:{bound_port} ({'with' if worker else 'without'} a worker)")
-
-    server = Server(config, app, ready)
+    server = _server(app, say, f"{'with' if worker else 'without'} a worker")
     nights = _night_watch(db, api_settings)
     keeper = housekeeper(db, settings)
     # uvicorn raises the signal again when it is done; the default action would end the process before home is back.
@@ -199,6 +186,24 @@ def serve(
             keeper.stop()
             clean = _stop_worker(worker, signals)
     return 0 if clean and server.started else 1
+
+
+def _server(app: FastAPI, say: Callable[[str], None], beside: str) -> Server:
+    """Return the HTTP server; it says where it serves, and what runs beside it, once it does."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=STREAM_GRACE_S,
+    )
+
+    def ready(bound_host: str, bound_port: int) -> None:
+        shown = f"[{bound_host}]" if ":" in bound_host else bound_host
+        say(f"Ratchet serves at http://{shown}:{bound_port} ({beside})")
+
+    return Server(config, app, ready)
 
 
 def _make_worker(db: Database, settings: Settings) -> Dispatcher:

@@ -16,7 +16,7 @@ from storage.records import StudyRecord
 OWNER = "given up"
 
 
-def removed_hosts(conn: Any, study: StudyRecord, now: datetime) -> None:
+def leave_out_removed(conn: Any, study: StudyRecord, now: datetime) -> None:
     """Take the parts of removed hosts out of a study, and let the others judge anew; a last one left stays.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from optimizer.clock import Deadline
@@ -20,17 +20,21 @@ from optimizer.search.space import Space
 from optimizer.spec import StudySpec
 
 TARGET_FLAGS = ("model-path", "model")
+REVISION, DRAFT_REVISION = "revision", "speculative-draft-model-revision"
 READ = """
-case $1 in "~/"*) set -- "$HOME/${1#"~/"}" "$2";; esac
+case $1 in "~/"*) set -- "$HOME/${1#"~/"}" "$2" "$3";; esac
 file=$1/config.json
 if [ ! -f "$file" ]; then
-    hub=${2:-${HF_HUB_CACHE:-${HF_HOME:-$HOME/.cache/huggingface}/hub}}
+    home=${HF_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/huggingface}
+    hub=${2:-${HF_HUB_CACHE:-${HUGGINGFACE_HUB_CACHE:-$home/hub}}}
     kept=$hub/models--$(printf %s "$1" | sed 's,/,--,g')
-    revision=$(cat "$kept/refs/main" 2>/dev/null) && file=$kept/snapshots/$revision/config.json
+    revision=$(cat "$kept/refs/$3" 2>/dev/null) || revision=$3
+    file=$kept/snapshots/$revision/config.json
 fi
 [ -f "$file" ] && head -c 4000000 "$file"
 """
-"""Prints the `config.json` of a folder, or of a repository (`owner/name`) that lies in the Hugging Face cache."""
+"""Prints the `config.json` of a folder, or of a repository (`owner/name`) that lies in the Hugging Face cache at a
+branch, tag or commit."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,12 @@ def read_configs(link: HostLink, spec: StudySpec, space: Space, *, deadline: Dea
     given = [(k, str(v)) for k, v in {**baseline, **canonical}.items()]
     given += [(p.name, str(v)) for p in space.parameters for v in p.ladder]
     drafts = frozenset(path for name, path in given if name in drafter.DRAFT_FLAGS)
-    paths = drafts | {path for name, path in given if name in TARGET_FLAGS}
-    hub = spec.launch.env.get("HF_HUB_CACHE") or (
-        f"{spec.launch.env['HF_HOME']}/hub" if "HF_HOME" in spec.launch.env else ""
-    )
+    pinned = str(baseline.get(REVISION, "main"))
+    revisions = dict.fromkeys(drafts, _draft_revision(canonical))
+    revisions |= {path: pinned for name, path in given if name in TARGET_FLAGS}
     found = {}
-    for path in sorted(p for p in paths if "/" in p):
-        content = link.sh(READ, path, hub, deadline=deadline).stdout
+    for path, revision in sorted(item for item in revisions.items() if "/" in item[0]):
+        content = link.sh(READ, path, _hub(spec.launch.env), revision, deadline=deadline).stdout
         try:
             document = json.loads(content) if content else None
         except ValueError:
@@ -68,6 +71,21 @@ def read_configs(link: HostLink, spec: StudySpec, space: Space, *, deadline: Dea
         if isinstance(document, dict):
             found[path] = document
     return ModelConfigs(found, drafts)
+
+
+def _draft_revision(canonical: Config) -> str:
+    """Return what the draft is pinned to: by its own flag, or inside vLLM's JSON flag."""
+    try:
+        inside = json.loads(str(canonical.get("speculative-config", "{}")))
+    except ValueError:
+        inside = {}
+    return str(canonical.get(DRAFT_REVISION) or (isinstance(inside, dict) and inside.get("revision")) or "main")
+
+
+def _hub(env: Mapping[str, str]) -> str:
+    """Return the cache that the launch environment names; empty when the host's own is used."""
+    named = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE")
+    return named or (f"{env['HF_HOME']}/hub" if env.get("HF_HOME") else "")
 
 
 def long_sequences(models: ModelConfigs, config: Config) -> list[str]:
@@ -93,7 +111,7 @@ def misfits(models: ModelConfigs, baseline: Config, space: Space) -> list[str]:
 def judge(
     engine: EngineModule, config: Config, version: str | None, hardware: Hardware, models: ModelConfigs
 ) -> Effective:
-    """Say which server really runs for `config` with these models; a drafter that cannot fit is a rejection."""
+    """Say which server really runs for `config` with these models; what cannot start with them is a rejection."""
     target, draft = models.of(config, TARGET_FLAGS), models.of(config, drafter.DRAFT_FLAGS)
     effective = engine.effective(config, version, hardware, model=target, draft_model=draft)
     named = models.of(effective.config, TARGET_FLAGS), models.of(effective.config, drafter.DRAFT_FLAGS)
@@ -103,6 +121,5 @@ def judge(
     if effective.verdict is Verdict.REJECTED:
         return effective
     problems = drafter.draft_fit(target, draft, effective.config)
-    if not problems:
-        return effective
-    return replace(effective, verdict=Verdict.REJECTED, reasons=(*effective.reasons, *problems))
+    problems += engine.fails_at_start(effective.config, hardware, target)
+    return effective.refused(problems)

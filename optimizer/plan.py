@@ -43,7 +43,7 @@ def plan_server(run: StudyRun, params: Mapping[str, FlagValue] | None) -> Planne
     config = full_config(run, params)
     effective = judge(run.engine, config, run.version, run.hardware, run.models)
     command = facts.expand_command(run.link, spec.launch.command, deadline=Deadline.after(30))
-    plan = run.engine.launch_plan(command, config, spec.launch.cwd, effective, alias(run))
+    plan = run.engine.launch_plan(command, config, spec.launch.cwd, effective, alias(run), installed=run.known_flags)
     env, secret_names = secrets.resolve(plan.env)
     argv = (*plan.argv, *spec.launch.extra_args)
     plan = replace(plan, argv=argv, env=env, secret_env=plan.secret_env | secret_names)

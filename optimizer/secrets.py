@@ -10,7 +10,11 @@ from pathlib import Path
 from optimizer.errors import BadInput, Problem
 
 REFERENCE = re.compile(r"^(env|file):(.+)$", re.DOTALL)
-SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL)", re.IGNORECASE)
+SECRET_NAME = re.compile(
+    r"TOKEN(?!IZERS?(_|$)|S(_|$))|SECRET|PASSW(OR)?D|PASSPHRASE|API_?KEY|ACCESS_KEY|PRIVATE_?KEY|CREDENTIAL",
+    re.IGNORECASE,
+)
+"""Variables that are masked by their name; `TOKENIZERS_PARALLELISM` and numbers of tokens are none."""
 
 
 def is_secret(name: str, value: object) -> bool:

@@ -186,7 +186,7 @@ def start(db: Database, study_id: str, *, now: datetime) -> StudyRecord:
             if current.state == S.NEEDS_ATTENTION:
                 for part in shares.for_study(conn, current.id):
                     hosts.clear_mark(conn, part.host)
-            giving_up.removed_hosts(conn, current, now)
+            giving_up.leave_out_removed(conn, current, now)
             return studies.get(conn, current.id)
     raise _impossible(current, S.QUEUED)
 

@@ -75,15 +75,9 @@ def advance(
         move(db, study.id, NOT_BEGUN - {closed.state}, closed.state, closed.reason, clock.now())
         return closed
     keeper = claim(
-        db,
-        host,
-        owner,
-        study.id,
-        clock=clock,
-        ttl_s=settings.lease_ttl_s,
-        renew_s=settings.lease_renew_s,
-        ends_at=window.work_until,
-    )
+        db, host, owner, study.id,
+        clock=clock, ttl_s=settings.lease_ttl_s, renew_s=settings.lease_renew_s, ends_at=window.work_until,
+    )  # fmt: skip
     if keeper is None:
         return None
     if on_lease is not None:

@@ -5,6 +5,7 @@ Decides how the engine's knowledge is printed; the knowledge itself is the engin
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +16,8 @@ import click
 import numpy as np
 
 from api.cli.output import print_json
-from optimizer.engines.base import Effective, EngineModule, FlagValue, Hardware, split_env
+from optimizer.engines.base import Effective, EngineModule, FlagValue, Hardware, Verdict, split_env
+from optimizer.engines.drafter import draft_fit
 from optimizer.engines.flag_catalogue import flag_set, read_command_line
 from optimizer.engines.hardware import known_gpu
 from optimizer.engines.registry import find_engine
@@ -155,16 +157,21 @@ def _effective(
         or _config_beside(config, ("speculative-draft-model-path", "speculative-draft-model", "spec-model")),
     }
     known = {k: v for k, v in models.items() if v is not None}
-    return module.effective(config, version, hardware, **known)
+    effective = module.effective(config, version, hardware, **known)
+    if effective.verdict is Verdict.REJECTED:
+        return effective
+    target, draft = models["model"], models["draft_model"]
+    misfits = draft_fit(target, draft, effective.config) if draft is not None else []
+    return effective.refused([*misfits, *module.fails_at_start(effective.config, hardware, target)])
 
 
 def _config_beside(config: Mapping[str, FlagValue], names: tuple[str, ...]) -> dict[str, Any] | None:
     """A model directory on this machine may be named by the flags themselves."""
     flags, _ = split_env(config)
-    for name in names:
-        path = Path(str(flags.get(name, ""))) / "config.json"
-        if name in flags and path.is_file():
-            return _read_config(path)
+    for path in (Path(str(flags[name])) / "config.json" for name in names if name in flags):
+        with contextlib.suppress(OSError):  # a name that no file can have, or a directory that is closed to us
+            if path.is_file():
+                return _read_config(path)
     return None
 
 

@@ -5,15 +5,16 @@ Decides how a flag is spelled in argv (long `--x`, short `-x`, lists as several 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from optimizer.engines.base import Config, FlagValue
 from optimizer.engines.flagtable import Flag, FlagSet
+from optimizer.secrets import SECRET_NAME
 
 NAME = re.compile(r"^[A-Za-z][A-Za-z0-9.\-_]*$")
 NEGATIVE_NUMBER = re.compile(r"^-\d+(\.\d+)?$")
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
 
 
 def render_flags(flags: Mapping[str, FlagValue], known: FlagSet) -> list[str]:
@@ -30,11 +31,11 @@ def render_flags(flags: Mapping[str, FlagValue], known: FlagSet) -> list[str]:
         last[found[0].name if found else name] = name
     words: list[str] = []
     for name in (n for n in flags if n in last.values()):
-        words += _render_one(name, flags[name], known.find(name))
+        words += _render_one(name, flags[name], known.find(name), equals=known.reading.equals)
     return words
 
 
-def _render_one(name: str, value: FlagValue, found: tuple[Flag, bool] | None) -> list[str]:
+def _render_one(name: str, value: FlagValue, found: tuple[Flag, bool] | None, *, equals: bool) -> list[str]:
     flag = found[0] if found else None
     is_long = flag is None or name in (flag.name, *flag.aliases, *flag.negative)
     is_short = flag is not None and not is_long and name in (*flag.short, *flag.negative_short)
@@ -46,8 +47,29 @@ def _render_one(name: str, value: FlagValue, found: tuple[Flag, bool] | None) ->
     if value is False:
         return []
     if flag is not None and flag.kind == "list":
-        return [word, *str(value).split()]
-    return [word, str(value)]
+        return [word, *list_words(str(value))]
+    text = str(value)
+    if equals and text.startswith("-") and not NEGATIVE_NUMBER.match(text):
+        return [f"{word}={text}"]  # as a word of its own it would be read as the next flag
+    return [word, text]
+
+
+def list_words(text: str) -> list[str]:
+    """Split the words of a list: at blanks, but a JSON object or array is one word whatever blanks are in it."""
+    words: list[str] = []
+    rest = text.strip()
+    while rest:
+        end = _json_end(rest) if rest[0] in "{[" else 0
+        words.append(rest[:end] if end else rest.split(None, 1)[0])
+        rest = rest[len(words[-1]) :].lstrip()
+    return words
+
+
+def _json_end(text: str) -> int:
+    try:
+        return json.JSONDecoder().raw_decode(text)[1]
+    except ValueError:
+        return 0
 
 
 def parse_argv(words: Sequence[str], known: FlagSet, *, equals: bool = True) -> tuple[dict[str, FlagValue], list[str]]:
@@ -70,16 +92,18 @@ def parse_argv(words: Sequence[str], known: FlagSet, *, equals: bool = True) -> 
             config[word.lstrip("-")] = True
             continue
         found = known.find(name)
-        taken = _values(words[position:], found[0] if found else None) if not eq else [inline]
+        taken = [inline] if eq else _values(words[position:], found[0] if found else None, equals=equals)
         position += 0 if eq else len(taken)
         config[name] = " ".join(taken) if taken else True
     return config, rest
 
 
-def _values(following: Sequence[str], flag: Flag | None) -> list[str]:
+def _values(following: Sequence[str], flag: Flag | None, *, equals: bool) -> list[str]:
     """Words that belong to a flag: none for a bare one, all up to the next flag for a list, else one."""
     if flag is not None and not flag.takes_value:
         return []
+    if flag is not None and not equals:
+        return list(following[:1])  # a parser without `--name=value` takes the next word, whatever it looks like
     taken: list[str] = []
     for word in following:
         if word.startswith("-") and not NEGATIVE_NUMBER.match(word) and not (flag and _negative_choice(flag, word)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -81,6 +81,12 @@ class Effective:
     def key(self) -> str:
         """Hash of the canonical configuration: equal keys are one and the same server."""
         return canonical_key(self.config)
+
+    def refused(self, reasons: Sequence[str]) -> Effective:
+        """Return this outcome as a rejection for these further reasons; without any it stays as it is."""
+        if not reasons:
+            return self
+        return replace(self, verdict=Verdict.REJECTED, reasons=(*self.reasons, *reasons))
 
 
 def canonical_key(config: Config) -> str:
@@ -205,6 +211,9 @@ class EngineModule(Protocol):
         and refusals depend on them. Without them a dense decoder of no special kind is assumed.
         """
 
+    def fails_at_start(self, effective: Config, hardware: Hardware, model: Mapping[str, Any] | None) -> list[str]:
+        """Return why a server whose arguments are accepted dies while it starts (`model`: its `config.json`)."""
+
     def check_help(self, help_text: str) -> frozenset[str]:
         """Return the long flag names (without dashes) that the installed version's `--help` lists."""
 
@@ -225,9 +234,20 @@ class EngineModule(Protocol):
         """
 
     def launch_plan(
-        self, command: Sequence[str], config: Config, cwd: str | None, effective: Effective, served_model: str
+        self,
+        command: Sequence[str],
+        config: Config,
+        cwd: str | None,
+        effective: Effective,
+        served_model: str,
+        *,
+        installed: frozenset[str] = frozenset(),
     ) -> LaunchPlan:
-        """Build the plan that starts `config`; adds only what identity and measuring need (port, alias, metrics)."""
+        """Build the plan that starts `config`; adds only what identity and measuring need (port, alias, metrics).
+
+        `served_model` may hold several names as the engine writes them; the plan is known by the first. `installed` is
+        what `check_help` found (empty: not asked): a flag of ours that the version has not is left out.
+        """
 
     def readiness(self, plan: LaunchPlan) -> Readiness:
         """Say how to prove that the planned server answers."""

@@ -22,7 +22,7 @@ _BREAKS = re.compile(r"\r\n|\n|\r|\x85|\u2028")
 _PREFIX = re.compile(
     "|".join(
         (
-            r"(?=[\w.-]{0,60}[A-Za-z])(?!\w*(?:ERROR|WARN|FATAL))[\w.-]{1,60}\s{0,12}\|\s(?=\S)",  # docker: `llm_1  | `
+            r"(?=[\w.-]{0,60}[A-Za-z])(?!\w*(?:ERROR|WARN|FATAL))[\w.-]{1,60}\s{0,12}\|\s(?=\s*\S)",  # docker
             r"(?:> )+(?=\S)",  # quoted in a report
             r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\s+(?:(?:stdout|stderr) [FP] )?",  # CRI
             r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\]\s+",  # CI systems
@@ -33,6 +33,10 @@ _PREFIX = re.compile(
         )
     )
 )
+_WHEN = re.compile(
+    r"\[?\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)\]?|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\b(?:stdout|stderr) [FP]\b"
+)
+"""What changes from line to line in a prefix: the rest of it names who printed the line."""
 _DOCKER_JSON = re.compile(r'\{"log":"((?:[^"\\]|\\.){0,20000})"')
 _RANK = re.compile(r"\[rank(\d+)\]|\bTP(\d+)\b|Worker_TP(\d+)|\bRank (\d+)\b|gpu_id=(\d+)")
 
@@ -51,11 +55,15 @@ _STARTS = re.compile(
 
 
 class LogLine(NamedTuple):
-    """One line as somebody would read it: `text` is clean, `raw` is what to quote, `number` counts from 1."""
+    """One line as somebody would read it: `text` is clean, `raw` is what to quote, `number` counts from 1.
+
+    `source` is who printed it, as its prefix says where the logs of several servers are mixed; empty without one.
+    """
 
     number: int
     text: str
     raw: str
+    source: str = ""
 
     @property
     def rank(self) -> int | None:
@@ -115,7 +123,10 @@ def _append(lines: list[LogLine], piece: str, number: int) -> None:
     text = strip_prefixes(piece)
     if not text.strip():
         return
-    lines.append(LogLine(number, text, piece))
+    source = _WHEN.sub("", piece.removesuffix(text)).strip() if len(text) < len(piece) else ""
+    if not source and lines and lines[-1].number == number:
+        source = lines[-1].source  # behind a carriage return: the prefix stands before the whole line
+    lines.append(LogLine(number, text, piece, source))
 
 
 def _unescape(text: str) -> str:
@@ -192,5 +203,7 @@ def logical_lines(lines: list[LogLine]) -> Iterator[Logical]:
 
 def _continues(last: LogLine, text: str, following: LogLine) -> bool:
     if len(last.raw) < MIN_WIDTH or starts_record(following.text) or following.number - last.number > 1:
+        return False
+    if following.source not in ("", last.source):
         return False
     return not _ENDS_COMPLETE.search(text[-60:]) or _MORE.match(following.text) is not None

@@ -57,6 +57,11 @@ class EnginePackage:
         result: Effective = self._part("rules").effective(config, version, hardware, model, draft_model)
         return result
 
+    def fails_at_start(self, effective: Config, hardware: Hardware, model: Mapping[str, Any] | None) -> list[str]:
+        """Nothing: what is known of most engines is what their arguments refuse."""
+        del effective, hardware, model
+        return []
+
     def check_help(self, help_text: str) -> frozenset[str]:
         """Names that the installed version's `--help` lists."""
         names: frozenset[str] = self._part("flags").help_names(help_text)
@@ -82,10 +87,17 @@ class EnginePackage:
         return words
 
     def launch_plan(
-        self, command: Sequence[str], config: Config, cwd: str | None, effective: Effective, served_model: str
+        self,
+        command: Sequence[str],
+        config: Config,
+        cwd: str | None,
+        effective: Effective,
+        served_model: str,
+        *,
+        installed: frozenset[str] = frozenset(),
     ) -> LaunchPlan:
         """Build the plan that starts `config`."""
-        plan: LaunchPlan = self._part("launch").launch_plan(command, config, cwd, effective, served_model)
+        plan: LaunchPlan = self._part("launch").launch_plan(command, config, cwd, effective, served_model, installed)
         return plan
 
     def readiness(self, plan: LaunchPlan) -> Readiness:

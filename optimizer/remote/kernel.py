@@ -22,7 +22,10 @@ LOOK_S = 15.0
 SLACK_S = 10.0
 """The kernel's clock in its log drifts from the time since boot."""
 TIME = re.compile(r"^(?:<\d+>)?\[ *(\d+\.\d+)\]")
-PID = re.compile(r"(?:[Kk]illed process |Kill process |\bpid=|\w\[)(\d+)")
+PID = re.compile(r"(?:[Kk]illed process |Kill process |\bpid[ =:]|\w\[)\s*0*([1-9]\d*)")
+"""A process that a line names; 0 is how drivers name nobody."""
+OF_A_GPU = re.compile(r"\bXid\b|amdgpu.*GPU (?:reset|recovery)", re.I)
+"""Lines about a GPU as a whole, which may name no process."""
 COUNTED = "oom-kill: the memory cgroup counts {} killed since the server was started"
 
 
@@ -44,10 +47,11 @@ def read(link: HostLink, server: RunningServer, *, pids: Iterable[int] = (), dea
 def about(text: str) -> str:
     """Pick out of what the script printed the lines about the run, one a line."""
     head = {word: rest for word, _, rest in (line.partition(" ") for line in text.splitlines()[:3])}
-    born_s = int(head.get("born") or 0) / 100
-    pids = set(head.get("pids", "").split())
-    found = [line for line in text.splitlines() if (at := TIME.match(line)) and _is_about(line, at, born_s, pids)]
     counted = int(head.get("counted", "0"))
+    born = head.get("born", "")
+    pids = set(head.get("pids", "").split())
+    times = ((line, TIME.match(line)) for line in text.splitlines() if born)  # without a start, all is too old
+    found = [line for line, at in times if at and _is_about(line, at, int(born) / 100, pids)]
     return "\n".join([*found, *([COUNTED.format(counted)] if counted > 0 else [])])
 
 
@@ -55,4 +59,4 @@ def _is_about(line: str, at: re.Match[str], born_s: float, pids: set[str]) -> bo
     if float(at[1]) < born_s - SLACK_S:
         return False
     named = PID.findall(line)
-    return bool(pids & set(named)) or (not named and "Xid" in line)
+    return bool(pids & set(named)) or (not named and OF_A_GPU.search(line) is not None)

@@ -13,13 +13,13 @@ from typing import Any
 
 from optimizer.errors import BadInput, Problem
 from optimizer.remote.wire import quote
+from optimizer.secrets import SECRET_NAME
 from optimizer.spec import ENV_NAME
 
 MASK = "***"
-SECRET_NAME = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(_|$)", re.IGNORECASE
+SECRET_FLAG = re.compile(
+    r"^--?(?:(?:[a-z0-9_-]*[_-])?(?:api[_-]key|password|secret|(?:hf|auth|access|bearer|admin)[_-]token)|token|hft)$"
 )
-SECRET_FLAG = re.compile(r"^--?([a-z0-9-]*-)?(api-key|password|secret|(hf|auth|access|bearer|admin)-token)$|^--?token$")
 """Not every flag with "token" in it: `max-total-tokens` is a number that people want to see."""
 MARKS = {"SPT_NOENV": "1"}
 """`SPT_NOENV` keeps processes that rename themselves (setproctitle) from overwriting their environment, where our
@@ -153,18 +153,18 @@ def masked_command(argv: Sequence[str], env: Mapping[str, str], *, secret_env: f
 
 
 def masked_argv(argv: Sequence[str]) -> list[str]:
-    """Return a command's words with the values of flags such as `--api-key` replaced by `***`."""
+    """Return a command's words with the values of flags such as `--api-key`, which may have several, as `***`."""
     words: list[str] = []
-    hide = False
+    hide = after_flag = False
     for word in argv:
         name, equals, _ = word.partition("=")
-        if hide:
+        if after_flag or (hide and not word.startswith("-")):
             words.append(MASK)
-        elif equals and SECRET_FLAG.match(name):
-            words.append(f"{name}={MASK}")
-        else:
-            words.append(word)
-        hide = not hide and not equals and bool(SECRET_FLAG.match(word))
+            after_flag = False
+            continue
+        secret = bool(SECRET_FLAG.match(name))
+        words.append(f"{name}={MASK}" if equals and secret else word)
+        after_flag = hide = secret and not equals
     return words
 
 

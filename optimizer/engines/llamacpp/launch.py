@@ -24,17 +24,22 @@ def flags_to_argv(flags: Mapping[str, FlagValue]) -> list[str]:
 
 
 def launch_plan(
-    command: Sequence[str], config: Config, cwd: str | None, effective: Effective, served_model: str
+    command: Sequence[str],
+    config: Config,
+    cwd: str | None,
+    effective: Effective,
+    served_model: str,
+    installed: frozenset[str] = frozenset(),
 ) -> LaunchPlan:
-    """Plan one server; adds host, port, alias, metrics, slots and a fixed `--fit`."""
+    """Plan one server; adds host, port, alias and, where the build has them, metrics, slots and a fixed `--fit`."""
     flags, env = split_env(config)
     known = table().ever
     asked = start(config, table(), None)
     host = asked.text("host") or DEFAULT_HOST
     port = asked.number("port") or DEFAULT_PORT
-    own: dict[str, FlagValue] = {"host": host, "port": port, "alias": served_model, "metrics": True, "slots": True}
-    if "fit" in effective.config or asked.text("fit") is not None:
-        own["fit"] = asked.values.get("fit", "off")
+    own: dict[str, FlagValue] = {"host": host, "port": port, "alias": served_model}
+    useful: dict[str, FlagValue] = {"metrics": True, "slots": True, "fit": asked.values.get("fit", "off")}
+    own |= {name: value for name, value in useful.items() if not installed or name in installed}
     kept = drop_flags(flags, OURS, known)
     return LaunchPlan(
         argv=(*command, *render_flags({**kept, **own}, known)),
@@ -42,7 +47,7 @@ def launch_plan(
         cwd=cwd,
         port=port,
         bind_host=host,
-        served_model=served_model,
+        served_model=served_model.split(",")[0].strip(),
         expected=dict(effective.config),
         secret_env=secret_names(env),
     )

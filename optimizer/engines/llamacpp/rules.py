@@ -51,6 +51,8 @@ QUANTISED = frozenset({"q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"})
 FULL_PRECISION = frozenset({"f32", "f16", "bf16"})
 AUTO_SLOTS = 4
 """Slots that `--parallel -1` gives, with one KV buffer for all (seen on build 10068)."""
+MOST_THREADS = 2
+"""Threads for each processor beyond which a start is not worth its time: they spin while they wait for each other."""
 CONTEXT_PAD = 256
 """The context is rounded up to a multiple of this."""
 
@@ -69,7 +71,7 @@ def effective(
     _slots_and_context(state)
     _batches(state)
     _attention_and_cache(state, hardware)
-    _threads(state)
+    _threads(state, hardware.cpu_count)
     _prompt_cache(state)
     if "fit" in state.flags:
         state.fill("fit", "off")
@@ -211,7 +213,10 @@ def _attention_and_cache(state: Resolution, hardware: Hardware) -> None:
         state.values["flash-attn"] = "on"
 
 
-def _threads(state: Resolution) -> None:
+def _threads(state: Resolution, processors: int) -> None:
+    for name in ("threads", "threads-batch"):
+        if processors and (state.number(name) or 0) > processors * MOST_THREADS:
+            state.reject(f"{name} {state.number(name)}: on {processors} processors most of them would only wait")
     threads = state.number("threads")
     state.values["threads"] = threads if threads is not None and threads > 0 else -1
     batch = state.number("threads-batch")

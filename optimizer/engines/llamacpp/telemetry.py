@@ -1,7 +1,7 @@
 """Reads llama.cpp's timing lines, from `llama_print_timings` of 2023 to the slots of today's server.
 
-Decides which lines belong to one request: those of one task, or, in formats without task numbers, those up to the
-first value that would be said twice. Leaves cleaning to `logtext`.
+Decides which lines belong to one request: those of one task of one server, or, in formats without task numbers, those
+up to the first value that would be said twice. Leaves cleaning to `logtext`.
 """
 
 from __future__ import annotations
@@ -43,25 +43,26 @@ _LOOKUP: tuple[tuple[str, re.Pattern[str], Callable[[str], Any]], ...] = (
 
 
 class _Grouper:
-    """Collects the values of one request; lives for one log."""
+    """Collects the values of one request; lives for one log, in which the lines of several servers may be mixed."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self._open: dict[str | None, Record] = {}
-        self._last: Record | None = None
+        self._open: dict[tuple[str, str], Record] = {}
+        self._last: dict[str, Record] = {}
 
-    def record_for(self, task: str | None, line: int, keys: Sequence[str]) -> Record:
+    def record_for(self, source: str, task: str | None, line: int, keys: Sequence[str]) -> Record:
         """Return the record that new values belong to: the task's, or the last one, unless it has them already."""
-        record = self._open.get(task) if task is not None else self._last
-        if record is None and task is not None and self._last is not None and "_task" not in self._last:
-            record = self._last
+        last = self._last.get(source)
+        record = self._open.get((source, task)) if task is not None else last
+        if record is None and task is not None and last is not None and "_task" not in last:
+            record = last
         if record is None or any(key in record for key in keys):
             record = {"line": line, "kind": "timing"}
             self.records.append(record)
         if task is not None:
             record["_task"] = task
-            self._open[task] = record
-        self._last = record
+            self._open[source, task] = record
+        self._last[source] = record
         return record
 
 
@@ -72,18 +73,21 @@ def read_log(text: str) -> list[Record]:
     accepted, drafted, mean_accept_len (bonus token included), progress (the last progress line).
     """
     group = _Grouper()
+    source = ""
     for logical in logical_lines(read_lines(text)):
         line = logical.text
         if not _QUICK.search(line):
             continue
         task = _TASK.search(line)
         key = f"{task.group(1)}/{task.group(2)}" if task else None
+        first = logical.pieces[0][1]
+        source = first.source or source
         if _HEADER.search(line):
-            group.record_for(key, logical.pieces[0][1].number, ())
+            group.record_for(source, key, first.number, ())
             continue
         for values in _values(line):
             position = logical.line_at(line.find("=")).number
-            record = group.record_for(key, position, () if "progress" in values else tuple(values))
+            record = group.record_for(source, key, position, () if "progress" in values else tuple(values))
             record.update(values)
     return [_public(r) for r in group.records if len(set(r) - {"line", "kind", "_task"})]
 

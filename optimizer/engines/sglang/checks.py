@@ -5,6 +5,9 @@ Decides only refusals of combinations that no earlier rule touches.
 
 from __future__ import annotations
 
+import math
+
+from optimizer.engines.hardware import lacking_gpus
 from optimizer.engines.sglang.request import Request
 
 FOREIGN_TO_FP8 = frozenset({"modelopt_fp4", "awq", "gptq", "awq_marlin", "gptq_marlin", "bitsandbytes", "mxfp4"})
@@ -29,9 +32,23 @@ def final_checks(request: Request) -> None:
     if request.model.quantisation == "fp8" and method in FOREIGN_TO_FP8 and judged:
         state.reject(f"quantization {method}: the checkpoint is fp8")
     _parallel(request)
+    _gpus(request)
     policy = state.text("schedule-policy")
     if state.on("enable-priority-scheduling") and policy not in {"fcfs", "lof"}:
         state.reject(f"enable-priority-scheduling works with schedule-policy fcfs or lof, not {policy}")
+
+
+def _gpus(request: Request) -> None:
+    """More GPUs than one host has are found out only when the workers have started."""
+    state = request.state
+    if (state.number("nnodes") or 1) > 1 or state.on("use-ray") or state.text("device") not in {None, "cuda"}:
+        return
+    names = ("tp-size", "pp-size", *(() if state.on("enable-dp-attention") else ("dp-size",)))
+    needed = math.prod(state.number(name) or 1 for name in names)
+    last = (state.number("base-gpu-id") or 0) + (needed - 1) * (state.number("gpu-id-step") or 1)
+    lacking = lacking_gpus(last + 1, request.hardware, state.env.get("CUDA_VISIBLE_DEVICES", ""))
+    if lacking:
+        state.reject(lacking)
 
 
 def _parallel(request: Request) -> None:

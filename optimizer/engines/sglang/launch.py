@@ -26,9 +26,15 @@ def flags_to_argv(flags: Mapping[str, FlagValue]) -> list[str]:
 
 
 def launch_plan(
-    command: Sequence[str], config: Config, cwd: str | None, effective: Effective, served_model: str
+    command: Sequence[str],
+    config: Config,
+    cwd: str | None,
+    effective: Effective,
+    served_model: str,
+    installed: frozenset[str] = frozenset(),
 ) -> LaunchPlan:
     """Plan one server; adds host, port, served model name and metrics."""
+    del installed  # every version has what is added here
     flags, env = split_env(config)
     known = table().ever
     asked = start(config, table(), None)

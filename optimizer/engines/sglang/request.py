@@ -56,6 +56,7 @@ class Request:
     memory_mib: int | None
     compute: tuple[int, int] | None
     model: ModelFacts
+    hardware: Hardware
 
     @classmethod
     def read(cls, state: Resolution, hardware: Hardware, model: Mapping[str, Any] | None) -> Request:
@@ -66,6 +67,7 @@ class Request:
             memory_mib=memory_mib(hardware),
             compute=capability(hardware),
             model=ModelFacts.read(model),
+            hardware=hardware,
         )
 
     def since(self, version: str) -> bool:

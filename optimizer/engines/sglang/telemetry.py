@@ -91,9 +91,11 @@ def _ranks(text: str, marker: int) -> dict[str, int]:
 def summary(records: Sequence[Record]) -> dict[str, Any]:
     """Sum up a log: throughput over steady lines, acceptance, and the share of decode lines that ran a graph."""
     decode = [r for r in records if r["kind"] == "decode"]
-    busy = [r["gen_throughput"] for r in decode if r.get("running_req", 1) > 0 and r.get("gen_throughput", 0.0) > 0]
-    usual = sorted(busy)[len(busy) // 2] if busy else 0.0
-    steady = [value for value in busy if value >= NEAR_IDLE_RATIO * usual]
+    busy: dict[int | None, list[float]] = {}
+    for r in decode:
+        if r.get("running_req", 1) > 0 and r.get("gen_throughput", 0.0) > 0:
+            busy.setdefault(r.get("dp_rank"), []).append(r["gen_throughput"])  # ranks may be loaded unequally
+    steady = [v for speeds in busy.values() for v in speeds if v >= NEAR_IDLE_RATIO * sorted(speeds)[len(speeds) // 2]]
     graphs = [r["graph"] for r in decode if "graph" in r]
     cached = [r["cached_token"] for r in records if "cached_token" in r]
     out: dict[str, Any] = {"records": count_kinds(records), "gen_throughput": summarise(steady)}

@@ -13,6 +13,7 @@ from typing import Any
 
 from optimizer.engines.base import FlagValue
 from optimizer.engines.flagtable import FlagTable, Reading, load_table
+from optimizer.engines.resolution import read_value
 
 HELP_OPTION = re.compile(r"(?<![\w-])--?([a-zA-Z][A-Za-z0-9-]*)")
 HELP_LINE = re.compile(r"^\s{1,8}-")
@@ -110,5 +111,9 @@ def put_together(flags: Mapping[str, FlagValue]) -> dict[str, FlagValue]:
 
 
 def _json_value(name: str, value: FlagValue) -> Any:
-    kinds = {f.name: f.kind for f in table().flags}
-    return json.loads(str(value)) if kinds.get(name) == "json" else value
+    """Return a value in the type that JSON has for it: a number that came as text is a number again."""
+    flag = table().ever[name]
+    try:
+        return json.loads(str(value)) if flag.kind == "json" else read_value(flag, value)
+    except ValueError:
+        return value  # refused by the rules; whoever renders it all the same shows what was given

@@ -24,9 +24,15 @@ def flags_to_argv(flags: Mapping[str, FlagValue]) -> list[str]:
 
 
 def launch_plan(
-    command: Sequence[str], config: Config, cwd: str | None, effective: Effective, served_model: str
+    command: Sequence[str],
+    config: Config,
+    cwd: str | None,
+    effective: Effective,
+    served_model: str,
+    installed: frozenset[str] = frozenset(),
 ) -> LaunchPlan:
     """Plan one server; adds host, port and served model name, and keeps the statistics on."""
+    del installed  # every version has what is added here
     flags, env = split_env(config)
     known = table().ever
     asked = start(config, table(), None)
@@ -46,7 +52,7 @@ def launch_plan(
         cwd=cwd,
         port=port,
         bind_host=host,
-        served_model=served_model,
+        served_model=served_model.split()[0],
         expected=dict(effective.config),
         secret_env=secret_names(env),
     )

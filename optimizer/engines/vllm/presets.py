@@ -88,7 +88,7 @@ def _cuda_graphs() -> Space:
             ints(largest, 16, 32, 64, 128, 256, 512, log=True, absent=True, why="largest captured batch"),
         ),
         conditions=(only_when("enforce-eager is present", "cudagraph-mode", largest),),
-        defaults=({}, {"enforce-eager": True}),
+        defaults=({}, {"cudagraph-mode": "FULL_DECODE_ONLY"}),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optimizer.engines.base import Config, Effective, Hardware
-from optimizer.engines.hardware import memory_mib
+from optimizer.engines.hardware import lacking_gpus, memory_mib
 from optimizer.engines.nccl import nccl
 from optimizer.engines.resolution import Resolution, start
 from optimizer.engines.vllm.flags import table, take_apart
@@ -152,9 +152,21 @@ def _parallel(state: Resolution, hardware: Hardware) -> None:
         if value < 1:
             state.reject(f"{name} must be 1 or more")
         needed *= max(value, 1)
-    if hardware.gpu_count and needed > hardware.gpu_count and (state.number("nnodes") or 1) == 1:
-        state.reject(f"{needed} GPUs are needed, the host has {hardware.gpu_count}")
-    nccl(state, needed * (state.number("data-parallel-size") or 1))
+    replicas = state.number("data-parallel-size") or 1
+    over_hosts = state.text("distributed-executor-backend") in {"ray", "external_launcher"}
+    if not over_hosts and (state.number("nnodes") or 1) == 1:
+        here = 1 if SPREAD & state.given.keys() else max(replicas, 1)
+        lacking = lacking_gpus(needed * here, hardware, state.env.get("CUDA_VISIBLE_DEVICES", ""))
+        if lacking:
+            state.reject(lacking)
+    nccl(state, needed * replicas)
+
+
+SPREAD = frozenset(
+    f"data-parallel-{name}"
+    for name in ("address", "rank", "start-rank", "size-local", "backend", "hybrid-lb", "external-lb")
+)
+"""Settings of replicas that run on several hosts."""
 
 
 def speculates(config: Config) -> bool:

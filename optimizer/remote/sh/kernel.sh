@@ -9,5 +9,6 @@ if [ -s "$DIR/oom" ] && read -r r_before r_file <"$DIR/oom"; then
     echo "counted $((${r_count:-$r_before} - r_before))"
 fi
 { r_limited 30 dmesg || r_limited 50 journalctl -k -b -o short-monotonic --no-pager -n 20000; } |
-    grep -iE 'out of memory|oom-kill:|killed process|Xid|segfault at|general protection|invalid opcode' | tail -n 400
+    grep -iE 'out of memory|oom-kill:|killed process|Xid|segfault at|general protection|invalid opcode|amdgpu.*(GPU re(set|covery)|page fault|process .* pid )' |
+    tail -n 400
 exit 0

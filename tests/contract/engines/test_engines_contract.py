@@ -40,7 +40,7 @@ def asked(name: str, **more: FlagValue) -> dict[str, FlagValue]:
 @each_engine
 def test_the_plan_is_words_with_identity_port_and_no_shell(name: str) -> None:
     engine = find_engine(name)
-    config = {**asked(name), "env.HF_TOKEN": "s3cret", "env.NCCL_ALGO": "Ring", "host": "0.0.0.0"}
+    config = {**asked(name), "env.HF_TOKEN": "s3cret", "env.TOKENIZERS_PARALLELISM": "no", "host": "0.0.0.0"}
     effective = engine.effective(config, None, Hardware())
     plan = engine.launch_plan(COMMANDS[name], config, "/srv", effective, "ratchet-1")
     assert plan.argv[: len(COMMANDS[name])] == tuple(COMMANDS[name])
@@ -48,7 +48,7 @@ def test_the_plan_is_words_with_identity_port_and_no_shell(name: str) -> None:
     assert plan.argv[plan.argv.index(NAME_FLAG[name]) + 1] == "ratchet-1"
     assert plan.argv[plan.argv.index("--port") + 1] == "8123"
     assert (plan.port, plan.bind_host, plan.cwd, plan.served_model) == (8123, "0.0.0.0", "/srv", "ratchet-1")
-    assert plan.env["NCCL_ALGO"] == "Ring"
+    assert plan.env["TOKENIZERS_PARALLELISM"] == "no"
     assert plan.secret_env == {"HF_TOKEN"}
     assert plan.expected == effective.config
     assert not any(word.startswith("env.") for word in plan.argv)

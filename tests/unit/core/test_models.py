@@ -11,6 +11,7 @@ import yaml
 
 from optimizer.clock import Deadline
 from optimizer.engines.base import Config, Hardware, Verdict
+from optimizer.engines.hardware import known_gpu
 from optimizer.engines.registry import find_engine
 from optimizer.engines.spaces import choice
 from optimizer.models import ModelConfigs, judge, long_sequences, misfits, read_configs
@@ -46,6 +47,9 @@ def host(tmp_path: Path) -> Path:
     (kept / "refs" / "main").write_text("abc123")
     (kept / "snapshots" / "abc123").mkdir(parents=True)
     (kept / "snapshots" / "abc123" / "config.json").write_text(json.dumps(NARROW))
+    (kept / "refs" / "v2").write_text("def456")
+    (kept / "snapshots" / "def456").mkdir()
+    (kept / "snapshots" / "def456" / "config.json").write_text(json.dumps(HEAD))
     return tmp_path
 
 
@@ -90,10 +94,35 @@ def test_a_drafter_inside_a_json_flag_is_read_too(host: Path) -> None:
     assert "width 2048" in " ".join(result.reasons)
 
 
+@pytest.mark.parametrize(("revision", "width"), [("v2", 4096), ("def456", 4096), ("abc123", 2048), ("gone", None)])
+def test_a_pinned_revision_is_the_one_that_is_read(host: Path, revision: str, width: int | None) -> None:
+    pinned = {
+        "sglang": sglang(host, "EAGLE3", "some/head") | {"speculative-draft-model-revision": revision},
+        "vllm": {
+            "model": str(host / "target"),
+            "speculative-config": json.dumps({"method": "eagle3", "model": "some/head", "revision": revision}),
+        },
+    }
+    for engine, flags in pinned.items():
+        found = read(host, engine, flags)[1].by_path.get("some/head", {})
+        assert found.get("hidden_size") == width, engine
+    target = read(host, "sglang", {"model-path": "some/head", "revision": revision})[1].by_path.get("some/head", {})
+    assert target.get("hidden_size") == width
+
+
 def test_a_target_without_draft_layers_cannot_draft_alone(host: Path) -> None:
     flags = {"model-path": str(host / "target"), "speculative-algorithm": "NEXTN", **STEPS}
     config, models = read(host, "sglang", flags)
     assert "draft layers" in " ".join(judge(find_engine("sglang"), config, "0.5.15", Hardware(), models).reasons)
+
+
+def test_a_kernel_for_another_kind_of_model_is_refused_before_a_start(host: Path) -> None:
+    flags = {"model-path": str(host / "target"), "attention-backend": "flashmla"}
+    config, models = read(host, "sglang", flags)
+    refused = judge(find_engine("sglang"), config, "0.5.15", known_gpu("h100", count=1), models)
+    assert refused.verdict is Verdict.REJECTED and "latent attention" in " ".join(refused.reasons)
+    fits = judge(find_engine("sglang"), config | {"attention-backend": "fa3"}, "0.5.15", Hardware(), models)
+    assert fits.verdict is not Verdict.REJECTED
 
 
 def test_what_fits_or_cannot_be_read_is_let_through(host: Path) -> None:

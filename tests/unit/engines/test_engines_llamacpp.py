@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimizer.engines.base import Config, FailureContext, Hardware, Verdict
+from optimizer.engines.flag_catalogue import read_command_line
 from optimizer.engines.registry import find_engine
 
 ENGINE = find_engine("llamacpp")
@@ -147,6 +148,20 @@ def test_the_plan_adds_only_what_identity_and_measuring_need() -> None:
     )
     assert (plan.port, plan.bind_host, plan.cwd) == (8123, "127.0.0.1", "/srv")
     assert plan.secret_env == {"HF_TOKEN"}
+
+
+def test_a_build_without_fit_is_started_without_it() -> None:
+    effective = ENGINE.effective({"model": "m"}, "b6000", Hardware())
+    old = frozenset({"model", "host", "port", "alias", "metrics"})
+    plan = ENGINE.launch_plan(["llama-server"], {"model": "m"}, None, effective, "r", installed=old)
+    assert "--metrics" in plan.argv and "--alias" in plan.argv
+    assert not {"--fit", "--slots"} & set(plan.argv)
+
+
+def test_a_value_that_looks_like_a_flag_is_read_as_the_server_reads_it() -> None:
+    words = ENGINE.flags_to_argv({"api-key": "-x7Q", "threads": 4})
+    assert words == ["--api-key", "-x7Q", "--threads", "4"]
+    assert read_command_line("llamacpp", words, None) == ({"api-key": "-x7Q", "threads": "4"}, [])
 
 
 def test_a_flag_given_twice_is_started_once_with_the_last_value() -> None:

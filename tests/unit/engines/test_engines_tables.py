@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimizer.engines.argv import parse_argv, render_flags
-from optimizer.engines.base import Hardware, Verdict
+from optimizer.engines.base import FlagValue, Hardware, Verdict
 from optimizer.engines.flag_catalogue import flag_set, flag_table
 from optimizer.engines.hardware import capability, find_gpu, known_gpu, memory_mib
 from optimizer.engines.memory_fraction import memory_interval
@@ -76,6 +76,9 @@ def test_negative_numbers_are_values() -> None:
         ("NVIDIA L4", "l4"),
         ("NVIDIA H20", "h20"),
         ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA H800", "h800"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx6000ada"),
     ],
 )
 def test_gpus_are_known_by_the_drivers_names(name: str, key: str) -> None:
@@ -89,6 +92,37 @@ def test_an_unknown_gpu_keeps_its_memory_only() -> None:
     assert (capability(host), memory_mib(host)) == (None, 49152)
     assert memory_mib(Hardware()) is None
     assert memory_mib(known_gpu("h100", count=1)) == 81559
+
+
+@pytest.mark.parametrize(
+    ("engine", "config", "refused"),
+    [
+        ("sglang", {"tp-size": 4}, False),
+        ("sglang", {"tp-size": 8}, True),
+        ("sglang", {"tp-size": 4, "dp-size": 2}, True),
+        ("sglang", {"tp-size": 4, "dp-size": 2, "enable-dp-attention": True}, False),
+        ("sglang", {"tp-size": 2, "base-gpu-id": 3}, True),
+        ("sglang", {"tp-size": 8, "nnodes": 2}, False),
+        ("sglang", {"tp-size": 2, "env.CUDA_VISIBLE_DEVICES": "3"}, True),
+        ("vllm", {"tensor-parallel-size": 4, "env.CUDA_VISIBLE_DEVICES": "0,1,2,3"}, False),
+        ("vllm", {"tensor-parallel-size": 4, "env.CUDA_VISIBLE_DEVICES": "0,1"}, True),
+        ("vllm", {"tensor-parallel-size": 4, "data-parallel-size": 2}, True),
+        ("vllm", {"tensor-parallel-size": 4, "data-parallel-size": 2, "data-parallel-size-local": 1}, False),
+        ("vllm", {"tensor-parallel-size": 8, "distributed-executor-backend": "ray"}, False),
+    ],
+)
+def test_a_server_for_more_gpus_than_there_are_is_not_started(
+    engine: str, config: dict[str, FlagValue], refused: bool
+) -> None:
+    found = find_engine(engine).effective(config, None, known_gpu("h100", count=4))
+    assert ("GPUs are needed" in " ".join(found.reasons)) is refused
+    assert "GPUs are needed" not in " ".join(find_engine(engine).effective(config, None, Hardware()).reasons)
+
+
+@pytest.mark.parametrize(("processors", "refused"), [(4, True), (8, False), (0, False)])
+def test_threads_that_would_only_wait_for_a_processor_are_not_tried(processors: int, refused: bool) -> None:
+    found = find_engine("llamacpp").effective({"threads": 16}, None, Hardware(cpu_count=processors))
+    assert bool(found.reasons) is refused
 
 
 def test_rules_that_need_a_gpu_wait_until_it_is_known() -> None:
@@ -115,3 +149,30 @@ def test_a_cache_type_that_only_the_parser_knows_is_refused(version: str, cache:
         found = find_engine("sglang").effective(asked, version, hardware)
         assert (found.verdict is not Verdict.REJECTED) == starts, found.reasons
         assert starts or "fp4_mx_block16" in " ".join(found.reasons)
+
+
+DENSE = {"architectures": ["LlamaForCausalLM"]}
+LATENT = {"architectures": ["DeepseekV3ForCausalLM"], "kv_lora_rank": 512}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "model", "starts"),
+    [
+        ("flashmla", "h100", DENSE, False),
+        ("flashmla", "h100", LATENT, True),
+        ("cutlass_mla", "b200", DENSE, False),
+        ("trtllm_mha", "b200", LATENT, False),
+        ("trtllm_mha", "b200", DENSE, True),
+        ("fa3", "h100", LATENT, True),
+        ("fa3", "rtx4090", DENSE, True),
+        ("fa3", "a100", LATENT, False),
+        ("fa3", "b200", DENSE, False),
+    ],
+)
+def test_kernels_that_the_model_or_the_gpu_cannot_use_are_not_started(
+    kernel: str, gpu: str, model: dict[str, object], starts: bool
+) -> None:
+    engine, host = find_engine("sglang"), known_gpu(gpu, count=1)
+    config: dict[str, FlagValue] = {"attention-backend": kernel}
+    assert bool(engine.fails_at_start(config, host, model)) is not starts
+    assert engine.fails_at_start(config, Hardware(), None) == []

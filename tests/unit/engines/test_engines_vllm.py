@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optimizer.engines.base import Blame, Config, FailureContext, Hardware
+from optimizer.engines.flag_catalogue import read_command_line
 from optimizer.engines.registry import find_engine
 from optimizer.readiness import differences
 
@@ -121,3 +122,34 @@ def test_a_missing_draft_is_one_choice_of_many() -> None:
     found = ENGINE.explain(text, FailureContext(exit_code=1, phase="startup"))
     assert (found.label, found.blame, found.stop_study) == ("model_not_found", Blame.CONFIG, False)
     assert "/m/head" in found.summary
+
+
+def test_a_list_of_json_objects_stays_whole_words() -> None:
+    adapters = '{"name": "a b", "path": "/p"} c=/q'
+    words = ENGINE.flags_to_argv({"lora-modules": adapters, "cudagraph-capture-sizes": "1 2"})
+    assert words == ["--lora-modules", '{"name": "a b", "path": "/p"}', "c=/q", "--cudagraph-capture-sizes", "1", "2"]
+    assert read_command_line("vllm", words, None)[0]["lora-modules"] == adapters
+    assert ENGINE.flags_to_argv({"lora-modules": "{x y"}) == ["--lora-modules", "{x", "y"]
+
+
+def test_a_value_that_looks_like_a_flag_is_no_flag() -> None:
+    words = ENGINE.flags_to_argv({"hf-config-path": "-x7Q", "max-model-len": -1})
+    assert words == ["--hf-config-path=-x7Q", "--max-model-len", "-1"]
+    assert read_command_line("vllm", words, None)[0] == {"hf-config-path": "-x7Q", "max-model-len": "-1"}
+
+
+def test_numbers_read_off_a_command_line_are_numbers_inside_json() -> None:
+    asked, _ = read_command_line("vllm", ["--spec-method", "ngram", "--spec-tokens", "4"], None)
+    assert ENGINE.flags_to_argv(asked) == [
+        "--speculative-config",
+        '{"method": "ngram", "num_speculative_tokens": 4}',
+    ]
+    assert "many" in ENGINE.flags_to_argv({"spec-tokens": "many"})[1]
+
+
+def test_of_several_names_the_first_proves_who_answers() -> None:
+    plan = ENGINE.launch_plan(
+        ["vllm", "serve"], {"model": "m"}, None, ENGINE.effective({"model": "m"}, None, Hardware()), "chat gpt-4"
+    )
+    assert plan.argv[-3:] == ("--served-model-name", "chat", "gpt-4") and plan.served_model == "chat"
+    assert ENGINE.identity_matches({"data": [{"id": "chat"}, {"id": "gpt-4"}]}, plan.served_model)

@@ -1,4 +1,4 @@
-"""More short pieces of logs, one or two for a cause that was once missed: engine, accepted labels, text, exit code."""
+"""More short pieces of logs, one or two for a cause: engine, accepted labels, text, exit code."""
 
 from __future__ import annotations
 

@@ -329,3 +329,35 @@ def test_megabytes_in_seconds(engine: str, text: str, expected: dict[str, Any]) 
     start = time.process_time()
     READERS[engine].read_log(log)
     assert time.process_time() - start < 20  # a few seconds on a quiet core; the bound only catches blow-ups
+
+
+REQUEST = (
+    "slot print_timing: id  0 | task 7 | ",
+    "prompt eval time =     100.00 ms /    10 tokens (   10.00 ms per token,   100.00 tokens per second)",
+    "       eval time =    2000.00 ms /   100 tokens (   20.00 ms per token,    50.00 tokens per second)",
+    "      total time =    2100.00 ms /   110 tokens",
+)
+OTHER = tuple(line.replace("2000.00", "9000.00").replace("2100.00", "9100.00") for line in REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("llm-a_1  | ", "llm-b_1  | "),
+        ("Mar 02 08:02:01 box llama-server[11]: ", "Mar 02 08:02:09 box llama-server[12]: "),
+        ("2026-03-02T08:02:01.5Z stdout F pod/llm-a/main: ", "2026-03-02T08:02:02.7Z stdout F pod/llm-b/main: "),
+    ],
+)
+def test_lines_of_two_servers_that_are_mixed_stay_two_records(first: str, second: str) -> None:
+    mixed = [line for pair in zip(REQUEST, OTHER, strict=True) for line in (first + pair[0], second + pair[1])]
+    one, other = llamacpp.read_log("\n".join(mixed))
+    assert (one["gen_ms"], one["total_ms"]) == (2000.0, 2100.0)
+    assert (other["gen_ms"], other["total_ms"]) == (9000.0, 9100.0)
+    assert one["task"] == other["task"] == 7
+
+
+def test_a_rank_with_less_to_do_is_not_taken_for_idle() -> None:
+    line = "[2026-03-02 08:02:01 DP{} TP0] Decode batch, #running-req: 1, gen throughput (token/s): {}, #queue-req: 0"
+    text = "\n".join(line.format(rank, speed) for rank, speed in ((0, 900.0), (1, 300.0)) for _ in range(3))
+    found = sglang.summary(sglang.read_log(text))
+    assert found["gen_throughput"]["samples"] == 6 and found["gen_throughput"]["mean"] == 600.0

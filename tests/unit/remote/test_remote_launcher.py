@@ -45,6 +45,12 @@ def test_secrets_are_masked_by_name_by_mark_and_by_flag() -> None:
     assert "--api-key ***" in shown and "--max-total-tokens 5" in shown and "~/v/python" in shown
 
 
+def test_every_value_of_a_secret_flag_is_masked_in_every_spelling() -> None:
+    argv = ["x", "--api-key", "s1", "s2", "--port", "1", "--api_key", "-s3", "--hf_token=s4", "-hft", "s5", "-c", "8"]
+    masked = " ".join(launcher.masked_argv(argv))
+    assert masked == "x --api-key *** *** --port 1 --api_key *** --hf_token=*** -hft *** -c 8"
+
+
 def test_equal_commands_are_shown_equally() -> None:
     one = launcher.masked_command(["x"], {"A": "1", "B": "2"})
     assert one == launcher.masked_command(["x"], {"B": "2", "A": "1"})
