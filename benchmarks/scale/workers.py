@@ -38,7 +38,7 @@ def slow_study(doubles: Path, trial_count: int, load_s: float) -> dict[str, Any]
     server = [*REPLICA, "--replica-load-s", str(load_s), "--replica-speed", "1"]
     return {
         "sampler": "random",
-        "space": {"parameters": {"num-continuous-decode-steps": {"int": [1, 64]}}},
+        "space": {"parameters": {"max-running-requests": {"int": [64, 512]}}},
         "workload": {"preset": "five-prompts", "max_tokens": 32, "concurrency": [1], "repeats": 1},
         "budget": {"trials": trial_count, "confirm_restarts": 0, "ready_timeout_s": 300, "soak_s": 0},
         "launch": {"command": ["/bin/sh", "-c", LOCKED, str(doubles), *server]},
@@ -126,7 +126,8 @@ def main() -> None:
             with fresh_database(base) as url:
                 results.append(measure(url, count, options.trials, options.load_s))
     one, many = results
-    share = many["trials_per_min"] / (options.workers * one["trials_per_min"])
+    alone = one["trials_per_min"]
+    share = many["trials_per_min"] / (options.workers * alone) if alone else 0.0
     if options.json:
         print(json.dumps({"runs": results, "share_of_linear": round(share, 3)}, indent=2))
     else:
