@@ -53,6 +53,7 @@ class Foreground:
         self._owner = worker_name()
         self._keepers: list[LeaseKeeper] = []
         self._interrupts = 0
+        self._reason = ""
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="foreground", daemon=True)
 
@@ -72,7 +73,6 @@ class Foreground:
         """Whatever became of the view, the host gets its server back before this process ends."""
         if self._thread.is_alive():
             if not self._interrupts:
-                self._interrupts += 1
                 self._interrupt("the view broke; run the same command again to go on")
             self._thread.join()
 
@@ -91,11 +91,13 @@ class Foreground:
     def _leased(self, keeper: LeaseKeeper) -> None:
         self._keepers.append(keeper)
         if self._interrupts:
-            keeper.interrupt(INTERRUPTED)
+            keeper.interrupt(self._reason)
 
     def _interrupt(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._interrupts += 1
         for keeper in self._keepers:
-            keeper.interrupt(reason)
+            keeper.interrupt(self._reason)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -108,7 +110,6 @@ class Foreground:
                 signal.signal(number, handler)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        self._interrupts += 1
         self._interrupt(INTERRUPTED)
         with contextlib.suppress(OSError):  # the terminal may be gone, and what is waited for must not be left for that
             if self._interrupts == 1:

@@ -17,7 +17,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 from scipy.special import stdtrit
-from sqlalchemy import Connection
 
 from optimizer.plan import flags_that_differ
 from storage import events, studies, trials
@@ -58,7 +57,7 @@ class View:
                 lines.append(line)
         return lines
 
-    def _fresh(self, conn: Connection) -> list[EventRecord]:
+    def _fresh(self, conn: Any) -> list[EventRecord]:
         """Every event since the last look: after the end of the study there is none more."""
         found: list[EventRecord] = []
         while page := events.since(conn, self.last_event, study_id=self.study_id, limit=PAGE):
