@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import structlog
 from optuna.storages import RDBStorage
 from sqlalchemy import Connection
 
@@ -160,7 +161,8 @@ def forked(url: str, study_id: str, kill_at: int | None) -> dict[str, int | None
 
 
 def main() -> None:
-    """Fork a worker for each line on stdin."""
+    """Fork a worker for each line on stdin; stdout is for how they ended, so logs go to stderr."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     for line in sys.stdin:
         print(json.dumps(forked(*json.loads(line))), flush=True)
 

@@ -1,6 +1,7 @@
 """Opens Optuna's own database beside ours, so that any Optuna tool can read a study.
 
-Decides the connection settings: WAL and a busy timeout on SQLite, live connections on PostgreSQL.
+Decides the connection settings (WAL and a busy timeout on SQLite, live connections on PostgreSQL), and that Optuna's
+tables are made by one at a time: Optuna looks first and creates then, and two hosts of a new database would collide.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+
+from storage.opening import one_at_a_time
 
 BUSY_TIMEOUT_S = 30.0
 SQLITE = "sqlite:///"
@@ -24,7 +27,8 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
     if url.startswith(SQLITE):
         arguments = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
         _use_wal(Path(url.removeprefix(SQLITE)))
-    return optuna.storages.RDBStorage(url, engine_kwargs=arguments)
+    with one_at_a_time(url):
+        return optuna.storages.RDBStorage(url, engine_kwargs=arguments)
 
 
 def close_storage(storage: optuna.storages.BaseStorage) -> None:
