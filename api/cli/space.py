@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,16 +113,19 @@ def check(
         raise BadInput("words that belong to no flag", [Problem("FLAG", f"cannot read {shown!r}", hint="--name value")])
     assumed = ASSUMED_GPU.get(module.name) if gpu is None and gpu_memory is None else None
     hardware = _hardware(gpu or assumed, gpu_memory, gpus, cpus)
-    effective = _effective(module, config, engine_version, hardware, model_config, draft_config)
-    document = check_document(effective) | ({"assumed_gpu": hardware.gpu_name} if assumed else {})
+    effective, broken = _effective(module, config, engine_version, hardware, model_config, draft_config)
+    document = check_document(effective, broken) | ({"assumed_gpu": hardware.gpu_name} if assumed else {})
     if as_json:
         print_json(document)
         return
     _print_check(document)
 
 
-def check_document(effective: Effective) -> dict[str, Any]:
-    """Return the outcome as the document that `space check --json` prints."""
+def check_document(effective: Effective, broken: Sequence[str]) -> dict[str, Any]:
+    """Return the outcome as the document that `space check --json` prints.
+
+    The verdict is that of the engine's own argument code; `broken` is what its start makes of the models all the same.
+    """
     return {
         "verdict": str(effective.verdict),
         "effective": effective.config,
@@ -130,6 +133,7 @@ def check_document(effective: Effective) -> dict[str, Any]:
             {"flag": a.flag, "from": a.asked, "to": a.becomes, "why": a.why} for a in effective.adjustments
         ],
         "reasons": list(effective.reasons),
+        "fails_at_start": list(broken),
         "unknown_flags": list(effective.unknown_flags),
         "no_effect": list(effective.no_effect),
         "key": effective.key,
@@ -150,7 +154,8 @@ def _effective(
     hardware: Hardware,
     model_config: Path | None,
     draft_config: Path | None,
-) -> Effective:
+) -> tuple[Effective, list[str]]:
+    """What the arguments become, and why a study would not start them with these models although they are accepted."""
     models = {
         "model": _read_config(model_config) or _config_beside(config, ("model-path", "model")),
         "draft_model": _read_config(draft_config)
@@ -159,10 +164,10 @@ def _effective(
     known = {k: v for k, v in models.items() if v is not None}
     effective = module.effective(config, version, hardware, **known)
     if effective.verdict is Verdict.REJECTED:
-        return effective
+        return effective, []
     target, draft = models["model"], models["draft_model"]
     misfits = draft_fit(target, draft, effective.config) if draft is not None else []
-    return effective.refused([*misfits, *module.fails_at_start(effective.config, hardware, target)])
+    return effective, [*misfits, *module.fails_at_start(effective.config, hardware, target)]
 
 
 def _config_beside(config: Mapping[str, FlagValue], names: tuple[str, ...]) -> dict[str, Any] | None:
@@ -265,6 +270,8 @@ def _print_check(document: Mapping[str, Any]) -> None:
     click.echo(document["verdict"])
     for reason in document["reasons"]:
         click.echo(f"  {reason}")
+    for reason in document["fails_at_start"]:
+        click.echo(f"  a study will not start it: {reason}")
     for change in document["adjustments"]:
         becomes = "nothing" if change["to"] is None else change["to"]
         click.echo(f"  {change['flag']}: {change['from']} becomes {becomes}: {change['why']}")

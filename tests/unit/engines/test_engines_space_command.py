@@ -73,13 +73,17 @@ def test_the_models_own_config_decides(capsys: pytest.CaptureFixture[str], tmp_p
     assert effective["speculative-draft-model-path"] == str(tmp_path)
 
 
-def test_a_drafter_that_cannot_fit_is_refused_as_in_a_study(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_drafter_that_cannot_fit_is_told_beside_what_the_arguments_become(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     draft = tmp_path / "draft.json"
     draft.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "hidden_size": 64}))
     flags = ["--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "/d"]
     _, out, _ = run(capsys, "check", "sglang", "--draft-config", str(draft), "--json", "--", *flags)
     document = json.loads(out)
-    assert document["verdict"] == "rejected" and "EAGLE-3" in " ".join(document["reasons"])
+    assert document["verdict"] != "rejected" and "EAGLE-3" in " ".join(document["fails_at_start"])
+    _, out, _ = run(capsys, "check", "sglang", "--draft-config", str(draft), "--", *flags)
+    assert "a study will not start it: " in out
 
 
 def test_a_model_name_that_no_file_can_have_is_no_crash(capsys: pytest.CaptureFixture[str]) -> None:
