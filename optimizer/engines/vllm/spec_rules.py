@@ -123,10 +123,13 @@ def _vocabulary(config: Mapping[str, Any]) -> int | None:
 
 
 def overlap(state: Resolution, method: str) -> None:
-    """Decide on asynchronous scheduling: on by default, off where the method cannot; refused when asked for there."""
+    """Decide on asynchronous scheduling: on by default, off where the method cannot; refused when asked for there.
+
+    With pipeline stages it is off unless it is asked for.
+    """
     name = "async-scheduling"
     fits = not method or (method in OVERLAPS and not state.on("spec-disable-padded-drafter-batch"))
     if state.given.get(name) is True and not fits:
         state.reject(f"async-scheduling does not work with {METHOD} {method} here")
     elif name not in state.given:
-        state.values[name] = fits
+        state.values[name] = fits and (state.number("pipeline-parallel-size") or 1) <= 1

@@ -39,8 +39,8 @@ class Keeper:
 
 @pytest.fixture
 def hangup() -> Iterator[None]:
-    """Put back whatever the process does about a lost terminal."""
-    before = signal.getsignal(signal.SIGHUP)
+    """Do about a lost terminal what is usual, also under `nohup`; put back afterwards what was done before."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from optimizer.engines.base import Blame, Config, FailureContext, Hardware
@@ -153,3 +155,16 @@ def test_of_several_names_the_first_proves_who_answers() -> None:
     )
     assert plan.argv[-3:] == ("--served-model-name", "chat", "gpt-4") and plan.served_model == "chat"
     assert ENGINE.identity_matches({"data": [{"id": "chat"}, {"id": "gpt-4"}]}, plan.served_model)
+
+
+def test_pipeline_stages_switch_asynchronous_scheduling_off_unless_it_is_asked_for() -> None:
+    def scheduling(**flags: Any) -> Any:
+        found = ENGINE.effective({"model": "m", "tensor-parallel-size": 2, **flags}, "0.32.0", Hardware())
+        return found.config.get("async-scheduling", False)
+
+    stages = {"pipeline-parallel-size": 2}
+    assert (scheduling(), scheduling(**stages), scheduling(**stages, **{"async-scheduling": True})) == (
+        True,
+        False,
+        True,
+    )
