@@ -125,11 +125,13 @@ def _vocabulary(config: Mapping[str, Any]) -> int | None:
 def overlap(state: Resolution, method: str) -> None:
     """Decide on asynchronous scheduling: on by default, off where the method cannot; refused when asked for there.
 
-    With pipeline stages it is off unless it is asked for.
+    With pipeline stages it is off unless it is asked for where the first model runner is forced; the second, which every
+    host with Triton has, can.
     """
     name = "async-scheduling"
     fits = not method or (method in OVERLAPS and not state.on("spec-disable-padded-drafter-batch"))
     if state.given.get(name) is True and not fits:
         state.reject(f"async-scheduling does not work with {METHOD} {method} here")
     elif name not in state.given:
-        state.values[name] = fits and (state.number("pipeline-parallel-size") or 1) <= 1
+        staged = (state.number("pipeline-parallel-size") or 1) > 1
+        state.values[name] = fits and not (staged and state.env.get("VLLM_USE_V2_MODEL_RUNNER") == "0")
