@@ -125,8 +125,8 @@ def _vocabulary(config: Mapping[str, Any]) -> int | None:
 def overlap(state: Resolution, method: str) -> None:
     """Decide on asynchronous scheduling: on by default, off where the method cannot; refused when asked for there.
 
-    With pipeline stages it is off unless it is asked for where the first model runner is forced; the second, which every
-    host with Triton has, can.
+    With pipeline stages it is off unless it is asked for, where the first model runner is forced; the second one,
+    which runs wherever there is Triton, can.
     """
     name = "async-scheduling"
     fits = not method or (method in OVERLAPS and not state.on("spec-disable-padded-drafter-batch"))

@@ -157,14 +157,12 @@ def test_of_several_names_the_first_proves_who_answers() -> None:
     assert ENGINE.identity_matches({"data": [{"id": "chat"}, {"id": "gpt-4"}]}, plan.served_model)
 
 
-def test_pipeline_stages_switch_asynchronous_scheduling_off_unless_it_is_asked_for() -> None:
+def test_pipeline_stages_on_the_first_runner_switch_asynchronous_scheduling_off_unless_asked_for() -> None:
     def scheduling(**flags: Any) -> Any:
         found = ENGINE.effective({"model": "m", "tensor-parallel-size": 2, **flags}, "0.32.0", Hardware())
         return found.config.get("async-scheduling", False)
 
     stages = {"pipeline-parallel-size": 2}
-    assert (scheduling(), scheduling(**stages), scheduling(**stages, **{"async-scheduling": True})) == (
-        True,
-        False,
-        True,
-    )
+    first = stages | {"env.VLLM_USE_V2_MODEL_RUNNER": "0"}
+    assert scheduling() and scheduling(**stages)
+    assert not scheduling(**first) and scheduling(**first, **{"async-scheduling": True})
