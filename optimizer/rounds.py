@@ -28,21 +28,35 @@ class Rounds:
         self._every_s = every_s
         self._first_after_s = first_after_s
         self._done = threading.Event()
+        self._woken = threading.Event()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     def start(self) -> None:
         """Begin; the first round comes after `first_after_s` seconds."""
         self._thread.start()
 
+    def alive(self) -> bool:
+        """Say whether rounds go on."""
+        return self._thread.is_alive()
+
+    def wake(self) -> None:
+        """Have the next round now."""
+        self._woken.set()
+
     def stop(self) -> None:
         """End; a long round is not waited for."""
         self._done.set()
+        self._woken.set()
         if self._thread.is_alive():
             self._thread.join(timeout=STOP_PATIENCE_S)
 
     def _loop(self) -> None:
         wait_s = self._first_after_s
-        while not self._done.wait(wait_s):
+        while True:
+            self._woken.wait(wait_s)
+            self._woken.clear()
+            if self._done.is_set():
+                return
             try:
                 self._once()
             except StorageError as error:

@@ -211,8 +211,8 @@ def _zone_problems(value: Any) -> list[Problem]:
     if not isinstance(value, str) or not value:
         return [Problem("timezone", "is missing", value, hint)]
     try:
-        ZoneInfo(value)
-    except (KeyError, ValueError, OSError):
+        _zone(value)
+    except BadInput:
         return [Problem("timezone", "is not a known zone", value, hint)]
     return []
 

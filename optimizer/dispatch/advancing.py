@@ -22,9 +22,6 @@ log = structlog.get_logger(__name__)
 class AdvancingWorker:
     """Base of the workers: what they are given, and the hosts that this process holds."""
 
-    _thread: threading.Thread
-    """Where it looks for work."""
-
     def __init__(
         self, db: Database, *, name: str | None = None, clock: Clock | None = None, settings: Settings | None = None
     ) -> None:
@@ -35,10 +32,6 @@ class AdvancingWorker:
         self._stopping = threading.Event()
         self._keepers: dict[str, LeaseKeeper] = {}
         self._lock = threading.Lock()
-
-    def alive(self) -> bool:
-        """Say whether it looks for work."""
-        return self._thread.is_alive()
 
     def _advance(self, study_id: str, host: str) -> None:
         """Work on a study on one host; a stop that was asked for meanwhile reaches it with its lease."""

@@ -6,18 +6,13 @@ Decides that each host has one thread; what is next is `workable`, and who may t
 from __future__ import annotations
 
 import threading
-import traceback
-
-import structlog
 
 from optimizer.clock import Clock
 from optimizer.dispatch.advancing import AdvancingWorker
 from optimizer.dispatch.workable import workable
+from optimizer.rounds import Rounds
 from optimizer.settings import Settings
 from storage.engine import Database
-from storage.errors import StorageError
-
-log = structlog.get_logger(__name__)
 
 
 class InlineWorker(AdvancingWorker):
@@ -27,40 +22,32 @@ class InlineWorker(AdvancingWorker):
         self, db: Database, *, name: str | None = None, clock: Clock | None = None, settings: Settings | None = None
     ) -> None:
         super().__init__(db, name=name, clock=clock, settings=settings)
-        self._wake = threading.Event()
         self._busy: dict[str, threading.Thread] = {}
-        self._thread = threading.Thread(target=self._loop, name="worker", daemon=True)
+        self._rounds = Rounds("worker", self._look, every_s=self._settings.worker_poll_s)
 
     def start(self) -> None:
         """Begin to look for work."""
-        self._thread.start()
+        self._rounds.start()
+
+    def alive(self) -> bool:
+        """Say whether it looks for work."""
+        return self._rounds.alive()
 
     def wake(self) -> None:
         """Look for work now."""
-        self._wake.set()
+        self._rounds.wake()
 
     def stop(self, timeout_s: float = 120.0) -> bool:
         """Pause what runs, wait until home is back everywhere, and end. False when that took too long."""
         self._interrupt()
-        self._wake.set()
+        self._rounds.stop()
         with self._lock:
             threads = list(self._busy.values())
         deadline = self._clock.monotonic() + timeout_s
-        for thread in [*threads, self._thread]:
+        for thread in threads:
             if thread.is_alive():
                 thread.join(max(0.1, deadline - self._clock.monotonic()))
         return not any(t.is_alive() for t in threads)
-
-    def _loop(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._look()
-            except StorageError as error:
-                log.warning("worker.database_unavailable", error=str(error))
-            except Exception:  # noqa: BLE001 - the boundary of a thread that all studies depend on
-                log.error("worker.crashed", traceback=traceback.format_exc())
-            self._wake.wait(self._settings.worker_poll_s)
-            self._wake.clear()
 
     def _look(self) -> None:
         jobs = workable(self._db, self._clock)

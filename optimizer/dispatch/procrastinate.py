@@ -59,6 +59,10 @@ class ProcrastinateWorker(AdvancingWorker):
         """Begin to look for work."""
         self._thread.start()
 
+    def alive(self) -> bool:
+        """Say whether it looks for work."""
+        return self._thread.is_alive()
+
     def wake(self) -> None:
         """Look for work now; other machines hear of it at once."""
         loop, look_now = self._loop, self._look_now
